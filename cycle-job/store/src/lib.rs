@@ -1,0 +1,1 @@
+//! cicada-store
