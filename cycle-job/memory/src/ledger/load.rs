@@ -1,0 +1,326 @@
+//! From ledger and manifest to the rows of the mounts. One loader for each, named in `MOUNTS`.
+
+use std::collections::BTreeSet;
+
+use cicada_contract::PlanConfig;
+use cicada_contract::text::sha256_hex;
+use jiff::Timestamp;
+use rusqlite::{Connection, params};
+
+use super::FileEntry;
+use super::ingest::{contact_id, normalise};
+use super::schema::meta;
+use crate::mounts::{MOUNTS, MountPolicy, Mounts, rules};
+use crate::protocol::Fault;
+use crate::value::{Row, Value};
+
+/// Fills one mount.
+pub(crate) type Loader = fn(&Source<'_>) -> Result<Vec<Row>, Fault>;
+
+/// What loaders read.
+pub(crate) struct Source<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) config: &'a PlanConfig,
+    pub(crate) files: &'a [FileEntry],
+    pub(crate) now: Timestamp,
+}
+
+/// Newest messages shown.
+const MESSAGES_MAX: i64 = 10_000;
+/// Bytes of bodies shown together; older bodies are cut to nothing.
+const BODIES_MAX: usize = 5_000_000;
+/// Newest files shown.
+const FILES_MAX: usize = 5_000;
+/// Contacts shown.
+const CONTACTS_MAX: i64 = 10_000;
+/// Newest tool results shown.
+const RESULTS_MAX: i64 = 2_000;
+/// Closed cards shown beside all open ones.
+const CLOSED_CARDS_MAX: i64 = 500;
+
+/// Rows of the mounts named, of all if none is.
+pub(crate) fn mounts(
+    connection: &Connection,
+    config: &PlanConfig,
+    files: &[FileEntry],
+    now: Timestamp,
+    tables: &[String],
+) -> Result<Mounts, Fault> {
+    remember_files(connection, files, now)?;
+    let source = Source { connection, config, files, now };
+    let mut mounts = Mounts { policy: policy(&source)?, ..Mounts::default() };
+    for mount in MOUNTS.iter().filter(|m| tables.is_empty() || tables.iter().any(|t| t == m.name)) {
+        mounts.tables.insert(mount.name.to_owned(), (mount.load)(&source)?);
+    }
+    Ok(mounts)
+}
+
+fn policy(source: &Source<'_>) -> Result<MountPolicy, Fault> {
+    let mut rejected = vec![];
+    let mut statement = source.connection.prepare_cached(
+        "SELECT title, trigger_json, coalesce(reason, '') FROM cards WHERE status = 'rejected'",
+    )?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let reason: String = row.get(2)?;
+        rejected.push((rules::normalised_title(&row.get::<_, String>(0)?), reason.clone()));
+        if let Some(trigger) = row.get::<_, Option<String>>(1)? {
+            rejected.push((rules::normalised_trigger(&trigger), reason));
+        }
+    }
+    Ok(MountPolicy {
+        self_management: source.config.self_management.clone(),
+        time_zone: source.config.limits.time_zone.clone(),
+        now: Some(source.now),
+        rejected_cards: rejected,
+    })
+}
+
+/// All rows of a query.
+pub(crate) fn query(c: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<Vec<Row>, Fault> {
+    let mut statement = c.prepare_cached(sql)?;
+    let width = statement.column_count();
+    let rows =
+        statement.query_map(params, |r| (0..width).map(|n| Ok(Value::from_sql(r.get_ref(n)?))).collect())?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+pub(crate) fn messages(source: &Source<'_>) -> Result<Vec<Row>, Fault> {
+    let mut rows = query(
+        source.connection,
+        "SELECT message_id, seq, timestamp, channel, direction, direction = 'out', from_address, to_address, conversation_id, \
+         peer_agent IS NOT NULL, peer_agent, subject, body, body_bytes, 0, attachments_json, status, \
+         direction = 'in' AND NOT handled, payload_json FROM messages ORDER BY seq DESC LIMIT ?1",
+        [MESSAGES_MAX],
+    )?;
+    let (body, truncated) = (12, 14);
+    let mut bytes = 0;
+    for row in &mut rows {
+        let len = row[body].as_str().map_or(0, str::len);
+        bytes += len;
+        if bytes > BODIES_MAX {
+            let keep = BODIES_MAX.saturating_sub(bytes - len);
+            row[body] = row[body].as_str().map(|t| cicada_contract::text::cut(t, keep)).into();
+            row[truncated] = Value::Int(1);
+        } else if row[body + 1].as_int().is_some_and(|n| n > i64::try_from(len).unwrap_or(0)) {
+            row[truncated] = Value::Int(1);
+        }
+    }
+    rows.reverse();
+    Ok(rows)
+}
+
+/// Remembers when each file was first seen and last changed.
+fn remember_files(c: &Connection, files: &[FileEntry], now: Timestamp) -> Result<(), Fault> {
+    let mut statement = c.prepare_cached(
+        "INSERT INTO files (path, file_id, mime_type, size_bytes, sha256, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6) \
+         ON CONFLICT (path) DO UPDATE SET mime_type = excluded.mime_type, size_bytes = excluded.size_bytes, \
+         sha256 = excluded.sha256, updated_at = excluded.updated_at WHERE sha256 <> excluded.sha256",
+    )?;
+    for file in files {
+        let id = format!("file-{}", &sha256_hex(&file.path)[..12]);
+        let mime = file.mime_type.clone().unwrap_or_else(|| mime_of(&file.path).to_owned());
+        let size = i64::try_from(file.size).unwrap_or(i64::MAX);
+        statement.execute(params![file.path, id, mime, size, file.sha256, now.to_string()])?;
+    }
+    Ok(())
+}
+
+pub(crate) fn files(source: &Source<'_>) -> Result<Vec<Row>, Fault> {
+    let here: BTreeSet<&str> = source.files.iter().map(|f| f.path.as_str()).collect();
+    let mut rows = query(
+        source.connection,
+        "SELECT file_id, path, path, NULL, mime_type, size_bytes, sha256, created_at, updated_at FROM files ORDER BY updated_at DESC, path",
+        [],
+    )?;
+    rows.retain(|row| row[1].as_str().is_some_and(|path| here.contains(path)));
+    rows.truncate(FILES_MAX);
+    for row in &mut rows {
+        let path = row[1].as_str().unwrap_or_default().to_owned();
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", &path));
+        row[2] = name.into();
+        row[3] = parent.into();
+    }
+    Ok(rows)
+}
+
+fn mime_of(path: &str) -> &'static str {
+    match path.rsplit_once('.').map_or("", |(_, e)| e).to_ascii_lowercase().as_str() {
+        "csv" => "text/csv",
+        "tsv" => "text/tab-separated-values",
+        "json" | "geojson" => "application/json",
+        "jsonl" | "ndjson" => "application/x-ndjson",
+        "txt" | "log" => "text/plain",
+        "md" => "text/markdown",
+        "html" | "htm" => "text/html",
+        "xml" => "application/xml",
+        "yaml" | "yml" => "application/yaml",
+        "pdf" => "application/pdf",
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "db" | "sqlite" | "sqlite3" => "application/vnd.sqlite3",
+        _ => "application/octet-stream",
+    }
+}
+
+/// The manifest's contacts and those that wrote; the manifest says what is allowed.
+pub(crate) fn contacts(source: &Source<'_>) -> Result<Vec<Row>, Fault> {
+    let mut rows = query(
+        source.connection,
+        "SELECT contact_id, channel, address, normalized_address, display_name, source, status, allow_inbound, allow_outbound, \
+         may_instruct, requested_at, responded_at, last_conversed_at, updated_at FROM contacts \
+         ORDER BY coalesce(last_conversed_at, updated_at) DESC LIMIT ?1",
+        [CONTACTS_MAX],
+    )?;
+    for contact in &source.config.contacts {
+        let normalised = normalise(&contact.address);
+        let id = contact_id(&contact.channel, &normalised);
+        let known = rows.iter().position(|r| r[0].as_str() == Some(&id)).map(|n| rows.remove(n));
+        let last = |n: usize| known.as_ref().map_or(Value::Null, |r| r[n].clone());
+        rows.push(vec![
+            id.as_str().into(),
+            contact.channel.as_str().into(),
+            contact.address.as_str().into(),
+            normalised.into(),
+            contact.display_name.clone().into(),
+            "manifest".into(),
+            "allowed".into(),
+            true.into(),
+            contact.allow_outbound.into(),
+            contact.may_instruct.into(),
+            last(10),
+            last(11),
+            last(12),
+            known.as_ref().map_or_else(|| source.now.to_string().into(), |r| r[13].clone()),
+        ]);
+    }
+    Ok(rows)
+}
+
+/// The charter in force: an approved or applied text as long as the manifest's is the one that it was
+/// based on; an edit of the manifest wins.
+pub(crate) fn charter_in_force(c: &Connection, config: &PlanConfig) -> Result<String, Fault> {
+    let base = meta(c, "charter_base")?;
+    if base.as_deref() == Some(sha256_hex(&config.charter).as_str())
+        && let Some(text) = meta(c, "charter")?
+    {
+        return Ok(text);
+    }
+    Ok(config.charter.clone())
+}
+
+pub(crate) fn config(source: &Source<'_>) -> Result<Vec<Row>, Fault> {
+    let c = source.connection;
+    Ok(vec![vec![
+        Value::Int(1),
+        charter_in_force(c, source.config)?.into(),
+        meta(c, "short_description")?.into(),
+        meta(c, "paused_until")?.into(),
+        meta(c, "config_updated_at")?.into(),
+    ]])
+}
+
+pub(crate) fn schedules(source: &Source<'_>) -> Result<Vec<Row>, Fault> {
+    let time = |t: Option<Timestamp>| Value::from(t.map(|t| t.to_string()));
+    let mut rows: Vec<Row> = source
+        .config
+        .schedules
+        .iter()
+        .map(|s| {
+            vec![
+                s.name.as_str().into(),
+                s.name.as_str().into(),
+                if s.once { "once" } else { "recurring" }.into(),
+                if s.once { Value::Null } else { s.schedule.as_str().into() },
+                s.time_zone.clone().into(),
+                if s.once { s.schedule.as_str().into() } else { Value::Null },
+                s.instruction.clone().into(),
+                true.into(),
+                "manifest".into(),
+                time(s.next),
+                time(s.last),
+            ]
+        })
+        .collect();
+    let own = query(
+        source.connection,
+        "SELECT schedule_key, name, kind, schedule, timezone, run_at, instruction, enabled, 'agent', NULL, last_fired_at \
+         FROM schedules ORDER BY schedule_key",
+        [],
+    )?;
+    for mut row in own {
+        // The manifest wins a name that both have.
+        if rows.iter().any(|r| r[0] == row[0]) {
+            continue;
+        }
+        row[9] = next_run(&row, source).map(|t| t.to_string()).into();
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+fn next_run(row: &Row, source: &Source<'_>) -> Option<Timestamp> {
+    if row[7] != Value::Int(1) {
+        return None;
+    }
+    match row[5].as_str() {
+        Some(at) if row[2].as_str() == Some("once") => rules::parse_time(at).filter(|t| *t > source.now),
+        _ => {
+            let zone = row[4].as_str().unwrap_or(&source.config.limits.time_zone);
+            rules::next_run(row[3].as_str()?, zone, source.now)
+        }
+    }
+}
+
+pub(crate) fn skills(source: &Source<'_>) -> Result<Vec<Row>, Fault> {
+    let mut rows: Vec<Row> = source
+        .config
+        .skills
+        .iter()
+        .map(|s| {
+            vec![
+                format!("manifest-{}", s.name).into(),
+                s.name.as_str().into(),
+                s.description.as_str().into(),
+                Value::Int(1),
+                serde_json::to_string(&s.tools).unwrap_or_default().into(),
+                s.instructions.as_str().into(),
+                "manifest".into(),
+                Value::Null,
+                Value::Null,
+            ]
+        })
+        .collect();
+    rows.extend(query(
+        source.connection,
+        "SELECT skill_id, name, description, version, tools_json, instructions, 'agent', \
+         (SELECT min(created_at) FROM skills f WHERE f.skill_id = s.skill_id), created_at FROM skills s \
+         WHERE NOT removed AND version = (SELECT max(version) FROM skills l WHERE l.skill_id = s.skill_id) ORDER BY skill_id",
+        [],
+    )?);
+    Ok(rows)
+}
+
+/// Newest results; contents kept as objects are put in by the caller, which can read the store.
+pub(crate) fn tool_results(source: &Source<'_>) -> Result<Vec<Row>, Fault> {
+    let mut rows = query(
+        source.connection,
+        "SELECT result_id, tool_name, step, 0, source_url, created_at, bytes, line_count, is_json, json_type, top_keys, is_binary, \
+         is_truncated, CASE WHEN is_json THEN content END, CASE WHEN NOT is_json THEN content END, analysis_json \
+         FROM tool_results ORDER BY created_at DESC, result_id DESC LIMIT ?1",
+        [RESULTS_MAX],
+    )?;
+    rows.reverse();
+    Ok(rows)
+}
+
+pub(crate) fn cards(source: &Source<'_>) -> Result<Vec<Row>, Fault> {
+    query(
+        source.connection,
+        "SELECT card_id, title, description, status, priority, due_at, trigger_json, reason, created_at, completed_at FROM ( \
+         SELECT * FROM cards WHERE status IN ('todo', 'doing') UNION ALL \
+         SELECT * FROM (SELECT * FROM cards WHERE status IN ('done', 'rejected') ORDER BY updated_at DESC LIMIT ?1)) \
+         ORDER BY created_at, card_id",
+        [CLOSED_CARDS_MAX],
+    )
+}

@@ -1,0 +1,360 @@
+//! The agent's edits of mounts become ledger rows: by difference, compared with what the row is now. What
+//! a person (or the manifest) changed meanwhile stays, and the agent is told.
+
+use cicada_contract::PlanConfig;
+use cicada_contract::plan::CharterPolicy;
+use cicada_contract::text::{cut, sha256_hex};
+use jiff::Timestamp;
+use rusqlite::{Connection, params};
+
+use super::load::{Source, charter_in_force};
+use super::schema::set_meta;
+use super::{WriteBackReport, cycle};
+use crate::mounts::diff::{self, Keyed};
+use crate::mounts::{Edit, MOUNTS, Mount, MountEdit, rules};
+use crate::protocol::Fault;
+use crate::value::{Row, Value};
+
+/// Writes the edits of one mount back.
+pub(crate) type Writer = fn(&Target<'_>, &[Judged], &mut WriteBackReport) -> Result<(), Fault>;
+
+/// Where edits go.
+pub(crate) struct Target<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) config: &'a PlanConfig,
+    pub(crate) cycle: &'a str,
+    pub(crate) now: Timestamp,
+    pub(crate) mount: &'static Mount,
+}
+
+/// An edit without conflict, and the row as it is now.
+pub(crate) struct Judged {
+    pub(crate) edit: MountEdit,
+    pub(crate) current: Option<Row>,
+}
+
+impl Target<'_> {
+    fn text(&self, row: &Row, column: &str) -> Option<String> {
+        let value = row.get(self.mount.column(column)?)?;
+        (!value.is_null()).then(|| value.display())
+    }
+
+    fn int(&self, row: &Row, column: &str) -> i64 {
+        self.mount.column(column).and_then(|n| row.get(n)).and_then(Value::as_int).unwrap_or(0)
+    }
+}
+
+/// Applies all edits.
+pub(crate) fn apply(
+    connection: &Connection,
+    edits: &[MountEdit],
+    config: &PlanConfig,
+    cycle: &str,
+    now: Timestamp,
+) -> Result<WriteBackReport, Fault> {
+    let mut report = WriteBackReport::default();
+    for mount in MOUNTS {
+        let own: Vec<&MountEdit> = edits.iter().filter(|e| e.table == mount.name).collect();
+        let (Some(writer), false) = (mount.write_back, own.is_empty()) else { continue };
+        let current = diff::keyed(mount, (mount.load)(&Source { connection, config, files: &[], now })?);
+        let judged =
+            own.into_iter().filter_map(|edit| judge(mount, edit, &current, &mut report)).collect::<Vec<_>>();
+        writer(&Target { connection, config, cycle, now, mount }, &judged, &mut report)?;
+    }
+    for line in report.conflicts.iter().chain(&report.refused) {
+        cycle::notice(connection, line, now)?;
+    }
+    let overview = cycle::overview(connection, now, &config.limits.time_zone)?;
+    report.schedules = overview.schedules;
+    report.asks = overview.asks;
+    Ok(report)
+}
+
+/// None if the row is not what the agent saw: then the other's value stays.
+fn judge(mount: &Mount, edit: &MountEdit, current: &Keyed, report: &mut WriteBackReport) -> Option<Judged> {
+    let now = current.get(&edit.key);
+    let same = match (&edit.before, now) {
+        (None, None) => true,
+        (Some(before), Some(now)) => seen_columns(mount).all(|n| before.get(n) == now.get(n)),
+        _ => false,
+    };
+    if same {
+        return Some(Judged { edit: edit.clone(), current: now.cloned() });
+    }
+    report.conflicts.push(format!(
+        "{} {}: changed by a person meanwhile; kept {}, your value was {}",
+        mount.name,
+        edit.key,
+        now.map_or_else(|| "removed".into(), |row| told(mount, row)),
+        edit.after.as_ref().map_or_else(|| "removed".into(), |row| told(mount, row)),
+    ));
+    None
+}
+
+/// Columns that the agent may write: the others are the platform's own and move by themselves.
+fn seen_columns(mount: &Mount) -> impl Iterator<Item = usize> + '_ {
+    let columns = match mount.edit {
+        Edit::Editable { update, .. } => update,
+        Edit::ReadOnly => &[],
+    };
+    columns.iter().filter_map(|c| mount.column(c))
+}
+
+fn told(mount: &Mount, row: &Row) -> String {
+    let parts: Vec<String> = seen_columns(mount)
+        .filter_map(|n| {
+            row.get(n)
+                .filter(|v| !v.is_null())
+                .map(|v| format!("{}={}", mount.columns[n].0, cut(&v.display(), 60)))
+        })
+        .collect();
+    cut(&format!("({})", parts.join(", ")), 300)
+}
+
+/// Charter, description and pause.
+pub(crate) fn config(
+    target: &Target<'_>,
+    edits: &[Judged],
+    report: &mut WriteBackReport,
+) -> Result<(), Fault> {
+    let c = target.connection;
+    for judged in edits {
+        let (Some(before), Some(after)) = (&judged.edit.before, &judged.edit.after) else { continue };
+        for field in ["short_description", "paused_until"] {
+            let (old, new) = (target.text(before, field), target.text(after, field));
+            if old != new {
+                set_meta(c, field, new.as_deref())?;
+                record_change(target, field, old.as_deref(), new.as_deref())?;
+                report.applied += 1;
+            }
+        }
+        let charter = target.text(after, "charter").unwrap_or_default();
+        if target.text(before, "charter").as_deref() != Some(&charter) {
+            change_charter(target, &charter, report)?;
+        }
+        set_meta(c, "config_updated_at", Some(&target.now.to_string()))?;
+    }
+    Ok(())
+}
+
+fn change_charter(target: &Target<'_>, charter: &str, report: &mut WriteBackReport) -> Result<(), Fault> {
+    let c = target.connection;
+    let base = sha256_hex(&target.config.charter);
+    match target.config.self_management.charter {
+        CharterPolicy::Deny => {
+            report.refused.push("charter: the manifest denies changes by the agent".into())
+        }
+        CharterPolicy::Apply => {
+            let old = charter_in_force(c, target.config)?;
+            set_meta(c, "charter", Some(charter))?;
+            set_meta(c, "charter_base", Some(&base))?;
+            record_change(target, "charter", Some(&old), Some(charter))?;
+            report.applied += 1;
+        }
+        CharterPolicy::Propose => {
+            let hash = sha256_hex(charter);
+            let id = format!("charter-{}", &hash[..8]);
+            c.execute("UPDATE proposals SET state = 'superseded', decided_at = ?1 WHERE kind = 'charter' AND state = 'open'", [
+                target.now.to_string(),
+            ])?;
+            let summary = cut(&first_difference(&target.config.charter, charter), 80);
+            c.execute(
+                "INSERT INTO proposals (proposal_id, kind, base_hash, content, content_hash, summary, state, cycle, created_at) \
+                 VALUES (?1, 'charter', ?2, ?3, ?4, ?5, 'open', ?6, ?7) \
+                 ON CONFLICT (proposal_id) DO UPDATE SET state = 'open', base_hash = excluded.base_hash, decided_at = NULL",
+                params![id, base, charter, hash, summary, target.cycle, target.now.to_string()],
+            )?;
+            report.applied += 1;
+        }
+    }
+    Ok(())
+}
+
+/// The first line of the new text that the old one does not have.
+fn first_difference(old: &str, new: &str) -> String {
+    let line = new.lines().find(|line| !line.trim().is_empty() && !old.lines().any(|o| o == *line));
+    line.map_or_else(|| "lines were removed".to_owned(), |line| line.trim().to_owned())
+}
+
+fn record_change(
+    target: &Target<'_>,
+    field: &str,
+    old: Option<&str>,
+    new: Option<&str>,
+) -> Result<(), Fault> {
+    target.connection.execute(
+        "INSERT INTO config_changes (at, field, old_value, new_value, actor, cycle) VALUES (?1, ?2, ?3, ?4, 'agent', ?5)",
+        params![target.now.to_string(), field, old, new, target.cycle],
+    )?;
+    Ok(())
+}
+
+/// Schedules go in all or not at all: half a plan would be another plan.
+pub(crate) fn schedules(
+    target: &Target<'_>,
+    edits: &[Judged],
+    report: &mut WriteBackReport,
+) -> Result<(), Fault> {
+    let c = target.connection;
+    if let Some(reason) = schedules_problem(target, edits)? {
+        report.refused.push(format!("__agent_schedules: nothing was changed: {reason}"));
+        return Ok(());
+    }
+    for judged in edits {
+        let Some(row) = &judged.edit.after else {
+            c.execute("DELETE FROM schedules WHERE schedule_key = ?1", [&judged.edit.key])?;
+            report.applied += 1;
+            continue;
+        };
+        let text = |column| target.text(row, column);
+        c.execute(
+            "INSERT INTO schedules (schedule_key, name, kind, schedule, timezone, run_at, instruction, enabled, updated_at) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (schedule_key) DO UPDATE SET name = excluded.name, \
+             kind = excluded.kind, schedule = excluded.schedule, timezone = excluded.timezone, run_at = excluded.run_at, \
+             instruction = excluded.instruction, enabled = excluded.enabled, updated_at = excluded.updated_at",
+            params![
+                judged.edit.key,
+                text("name"),
+                text("kind").unwrap_or_default(),
+                text("schedule"),
+                text("timezone"),
+                text("run_at"),
+                text("instruction"),
+                target.int(row, "enabled"),
+                target.now.to_string()
+            ],
+        )?;
+        report.applied += 1;
+    }
+    Ok(())
+}
+
+fn schedules_problem(target: &Target<'_>, edits: &[Judged]) -> Result<Option<String>, Fault> {
+    let policy = crate::mounts::MountPolicy {
+        self_management: target.config.self_management.clone(),
+        time_zone: target.config.limits.time_zone.clone(),
+        now: Some(target.now),
+        rejected_cards: vec![],
+    };
+    let mut enabled: std::collections::BTreeSet<String> = target
+        .connection
+        .prepare("SELECT schedule_key FROM schedules WHERE enabled")?
+        .query_map([], |r| r.get(0))?
+        .collect::<Result<_, _>>()?;
+    for judged in edits {
+        let from_manifest = |row: &Row| target.text(row, "source").as_deref() != Some("agent");
+        if judged.current.as_ref().is_some_and(from_manifest) {
+            return Ok(Some(format!("{} comes from the manifest", judged.edit.key)));
+        }
+        enabled.remove(&judged.edit.key);
+        let Some(row) = &judged.edit.after else { continue };
+        let text = |column| target.text(row, column);
+        let schedule = rules::ScheduleRow {
+            key: judged.edit.key.clone(),
+            kind: text("kind").unwrap_or_default(),
+            schedule: text("schedule"),
+            time_zone: text("timezone"),
+            run_at: text("run_at"),
+            instruction: text("instruction"),
+            name: text("name"),
+        };
+        if let Some(problem) = rules::schedule_problem(&schedule, &policy, target.now) {
+            return Ok(Some(format!("{}: {problem}", judged.edit.key)));
+        }
+        if target.int(row, "enabled") == 1 {
+            enabled.insert(judged.edit.key.clone());
+        }
+    }
+    let most = policy.self_management.max_active_schedules as usize;
+    Ok((enabled.len() > most).then(|| format!("{} would be enabled, at most {most} may be", enabled.len())))
+}
+
+/// A changed skill is a new version; the old one stays as it was.
+pub(crate) fn skills(
+    target: &Target<'_>,
+    edits: &[Judged],
+    report: &mut WriteBackReport,
+) -> Result<(), Fault> {
+    if !target.config.self_management.skills {
+        report.refused.push("__agent_skills: the manifest does not allow skills of the agent's own".into());
+        return Ok(());
+    }
+    for judged in edits {
+        let Some(row) = judged.edit.after.as_ref().or(judged.edit.before.as_ref()) else { continue };
+        let text = |column| target.text(row, column).unwrap_or_default();
+        target.connection.execute(
+            "INSERT INTO skills (skill_id, version, name, description, tools_json, instructions, removed, cycle, created_at) \
+             VALUES (?1, (SELECT coalesce(max(version), 0) + 1 FROM skills WHERE skill_id = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            params![
+                judged.edit.key,
+                text("name"),
+                text("description"),
+                text("tools_json"),
+                text("instructions"),
+                judged.edit.after.is_none(),
+                target.cycle,
+                target.now.to_string()
+            ],
+        )?;
+        report.applied += 1;
+    }
+    Ok(())
+}
+
+/// Cards, with an event for each change.
+pub(crate) fn cards(
+    target: &Target<'_>,
+    edits: &[Judged],
+    report: &mut WriteBackReport,
+) -> Result<(), Fault> {
+    let c = target.connection;
+    let now = target.now.to_string();
+    for judged in edits {
+        let Some(row) = &judged.edit.after else { continue };
+        let from = judged.current.as_ref().and_then(|r| target.text(r, "status"));
+        let to = target.text(row, "status").unwrap_or_default();
+        if from.as_deref() == Some("rejected") {
+            report.refused.push(format!("card {} was rejected, which is final", judged.edit.key));
+            continue;
+        }
+        let text = |column| target.text(row, column);
+        let closed = matches!(to.as_str(), "done" | "rejected");
+        c.execute(
+            "INSERT INTO cards (card_id, title, description, status, priority, due_at, trigger_json, reason, created_at, completed_at, updated_at) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?9) ON CONFLICT (card_id) DO UPDATE SET title = excluded.title, \
+             description = excluded.description, status = excluded.status, priority = excluded.priority, due_at = excluded.due_at, \
+             trigger_json = excluded.trigger_json, reason = excluded.reason, updated_at = excluded.updated_at, \
+             completed_at = CASE WHEN excluded.completed_at IS NULL THEN NULL ELSE coalesce(completed_at, excluded.completed_at) END",
+            params![
+                judged.edit.key,
+                text("title").unwrap_or_default(),
+                text("description").unwrap_or_default(),
+                to,
+                target.int(row, "priority"),
+                text("due_at"),
+                text("trigger_json"),
+                text("reason"),
+                now,
+                closed.then_some(&now),
+            ],
+        )?;
+        let change = changed_columns(target, judged.current.as_ref(), row);
+        c.execute(
+            "INSERT INTO card_events (card_id, at, from_status, to_status, change_json, actor, cycle) VALUES (?1, ?2, ?3, ?4, ?5, 'agent', ?6)",
+            params![judged.edit.key, now, from, to, change, target.cycle],
+        )?;
+        report.applied += 1;
+    }
+    Ok(())
+}
+
+/// The new values of the columns that changed, as JSON.
+fn changed_columns(target: &Target<'_>, before: Option<&Row>, after: &Row) -> String {
+    let map: serde_json::Map<String, serde_json::Value> = seen_columns(target.mount)
+        .filter(|n| before.and_then(|b| b.get(*n)) != after.get(*n))
+        .filter_map(|n| {
+            Some((target.mount.columns[n].0.to_owned(), serde_json::to_value(after.get(n)?).ok()?))
+        })
+        .collect();
+    serde_json::Value::Object(map).to_string()
+}

@@ -1,0 +1,430 @@
+//! The parent's handle of a memory worker.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cicada_contract::report::TableChange;
+use cicada_contract::resources::{MIB, resources};
+use serde::{Deserialize, Serialize};
+
+use crate::Sandbox;
+use crate::child::{Child, Killer, Launcher, WorkerError};
+use crate::mounts::{MountEdit, Mounts};
+use crate::protocol::{Fault, FaultKind, Hello, WorkerArgs};
+use crate::tool::{BatchError, BatchOutcome, BatchResult, render};
+use crate::value::Rows;
+use crate::worker::{MemoryReply, MemoryRequest};
+
+/// Bounds of a memory worker.
+#[derive(Debug, Clone)]
+pub struct MemoryOptions {
+    /// Largest memory file in bytes; a statement that would exceed it fails.
+    pub size_limit: u64,
+    /// SQLite's hard heap limit in bytes.
+    pub heap: u64,
+    /// RLIMIT_AS of the worker in bytes; above `heap`.
+    pub address_space: u64,
+    /// Time for one statement.
+    pub sql_timeout: Duration,
+}
+
+impl MemoryOptions {
+    /// The numbers that pod and plan agree on.
+    pub fn new(size_limit: u64, ledger_size_limit: u64, sql_timeout: Duration) -> Self {
+        let r = resources(size_limit, ledger_size_limit, 0);
+        Self { size_limit, heap: r.memory_heap, address_space: r.memory_address_space, sql_timeout }
+    }
+}
+
+impl Default for MemoryOptions {
+    fn default() -> Self {
+        Self::new(256 * MIB, 256 * MIB, Duration::from_secs(30))
+    }
+}
+
+/// How thoroughly a file is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Check {
+    /// Structure of all tables: a quarter of the time.
+    Quick,
+    /// And that every index agrees with its table.
+    Integrity,
+}
+
+/// A sealed file: one file, no log, checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sealed {
+    /// Its bytes.
+    pub size: u64,
+    /// Tables in it.
+    pub tables: u32,
+    /// Something was committed since the worker opened it, or the file is new.
+    pub changed: bool,
+}
+
+/// A sandboxed process with the memory file open. Blocking; each request has its own time limit. A
+/// process that crashes or hangs is replaced at the next request, mounts and the agent's edits included.
+#[derive(Debug)]
+pub struct MemoryWorker {
+    launcher: Launcher,
+    directory: PathBuf,
+    options: MemoryOptions,
+    killer: Killer,
+    child: Option<Child>,
+    sandbox: Sandbox,
+    mounts: Mounts,
+    mounted: bool,
+    edits: Vec<MountEdit>,
+    /// `user_version` as the cycle found it; put back at seal.
+    user_version: i32,
+    batch: i32,
+    created: bool,
+    dirty: bool,
+    before: BTreeSet<String>,
+    changes: BTreeMap<String, TableChange>,
+    dropped: BTreeMap<String, u64>,
+    used: BTreeSet<String>,
+    notices: Vec<String>,
+}
+
+impl MemoryWorker {
+    /// Starts a worker in `directory`, which holds `memory.db` (made if absent) and, for `load_table`, `files/`.
+    pub fn spawn(launcher: &Launcher, directory: &Path, options: MemoryOptions) -> Result<Self, WorkerError> {
+        let directory = directory.canonicalize().map_err(|source| WorkerError::Spawn { source })?;
+        let mut worker = Self {
+            launcher: launcher.clone(),
+            directory,
+            options,
+            killer: Killer::default(),
+            child: None,
+            sandbox: Sandbox::Rlimits,
+            mounts: Mounts::default(),
+            mounted: false,
+            edits: vec![],
+            user_version: 0,
+            batch: 0,
+            created: false,
+            dirty: false,
+            before: BTreeSet::new(),
+            changes: BTreeMap::new(),
+            dropped: BTreeMap::new(),
+            used: BTreeSet::new(),
+            notices: vec![],
+        };
+        let hello = worker.start()?;
+        worker.user_version = hello.user_version;
+        worker.batch = hello.user_version;
+        worker.created = hello.created;
+        worker.dirty = hello.dirty;
+        if let MemoryReply::Names(names) = worker.ask(&MemoryRequest::Tables)? {
+            worker.before = names.into_iter().collect();
+        }
+        Ok(worker)
+    }
+
+    /// What the kernel gave to hold the worker.
+    pub fn sandbox(&self) -> Sandbox {
+        self.sandbox
+    }
+
+    /// Kills the running worker from another thread.
+    pub fn killer(&self) -> Killer {
+        self.killer.clone()
+    }
+
+    /// Process id of the running worker.
+    pub fn process_id(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Runs SQLite's check of the whole file.
+    pub fn check(&mut self, check: Check) -> Result<(), WorkerError> {
+        self.ask(&MemoryRequest::Check(check)).map(|_| ())
+    }
+
+    /// Mounts the eight tables, or refreshes those that `mounts` names; the agent's edits stay.
+    pub fn mount(&mut self, mounts: &Mounts) -> Result<(), WorkerError> {
+        self.ensure()?;
+        self.mounts.policy = mounts.policy.clone();
+        for (table, rows) in &mounts.tables {
+            self.mounts.tables.insert(table.clone(), rows.clone());
+        }
+        let sent = self.send_mounts(mounts);
+        self.mounted = true;
+        self.survive(sent)
+    }
+
+    /// Runs a batch in one transaction. What the SQL did wrong, and a worker that died of it, is in the
+    /// result; nothing of such a batch is kept. `Err` means that no worker could be had.
+    pub fn batch(&mut self, sql: &str) -> Result<BatchResult, WorkerError> {
+        self.ensure()?;
+        self.batch = self.batch.checked_add(1).unwrap_or(1);
+        let request = MemoryRequest::Batch { sql: sql.to_owned(), number: self.batch };
+        let mut pending = None;
+        let answer = self.request(&request, |edits| pending = Some(edits));
+        let mut outcome = match answer {
+            Ok(MemoryReply::Batch(outcome)) => *outcome,
+            Ok(_) => return Err(unexpected()),
+            Err(error) if error.is_death() => self.died_in_batch(&error, &mut pending)?,
+            Err(error) => return Err(error),
+        };
+        if outcome.result.is_ok() {
+            if let Some(edits) = pending {
+                self.edits = edits;
+            }
+            self.account(&mut outcome);
+        }
+        outcome.result.warnings.splice(0..0, std::mem::take(&mut self.notices));
+        outcome.result.text = render::text(&outcome.result);
+        Ok(outcome.result)
+    }
+
+    /// Runs one SELECT with the agent's rights; writes nothing.
+    pub fn query(&mut self, sql: &str, max_rows: usize) -> Result<Rows, WorkerError> {
+        match self.ask(&MemoryRequest::Query { sql: sql.to_owned(), max_rows })? {
+            MemoryReply::Rows(rows) => Ok(rows),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// The agent's edits of mounts since they were mounted, from committed batches only.
+    pub fn edits(&self) -> Vec<MountEdit> {
+        self.edits.clone()
+    }
+
+    /// Row changes of each durable table since the worker was started.
+    pub fn changes(&mut self) -> Result<Vec<TableChange>, WorkerError> {
+        let now: Vec<String> = match self.ask(&MemoryRequest::Tables)? {
+            MemoryReply::Names(names) => names,
+            _ => return Err(unexpected()),
+        };
+        let touched = |name: &String| self.changes.contains_key(name) || !self.before.contains(name);
+        let tables = now.iter().filter(|n| touched(n)).cloned().collect();
+        let MemoryReply::Counts(counts) = self.ask(&MemoryRequest::Count { tables })? else {
+            return Err(unexpected());
+        };
+        let mut all: Vec<TableChange> = counts.into_iter().map(|count| self.change_of(count)).collect();
+        for name in self.before.iter().filter(|n| !now.contains(n)) {
+            let rows = self.dropped.get(name).copied();
+            all.push(TableChange {
+                name: name.clone(),
+                rows: None,
+                before: rows,
+                inserted: 0,
+                updated: 0,
+                deleted: rows.unwrap_or(0),
+            });
+        }
+        all.retain(|c| c.weight() > 0 || c.rows.is_none() || c.before.is_none());
+        all.sort_by(|a, b| b.weight().cmp(&a.weight()).then_with(|| a.name.cmp(&b.name)));
+        Ok(all)
+    }
+
+    /// Names of the tables that statements read or wrote.
+    pub fn used_tables(&self) -> impl Iterator<Item = &str> {
+        self.used.iter().map(String::as_str)
+    }
+
+    /// Drops all that is temporary and proves it.
+    pub fn unmount(&mut self) -> Result<(), WorkerError> {
+        self.mounted = false;
+        self.ask(&MemoryRequest::Unmount).map(|_| ())
+    }
+
+    /// Checkpoints, checks and closes the file in the form that other tools read. Call after [`Self::unmount`].
+    pub fn seal(&mut self) -> Result<Sealed, WorkerError> {
+        match self.ask(&MemoryRequest::Seal { user_version: self.user_version })? {
+            MemoryReply::Sealed(sealed) => {
+                Ok(Sealed { changed: sealed.changed || self.created || self.dirty, ..sealed })
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Ends the worker.
+    pub fn close(self) {}
+
+    fn change_of(&self, count: TableChange) -> TableChange {
+        let mut change = self.changes.get(&count.name).cloned().unwrap_or_else(|| count.clone());
+        change.rows = count.rows;
+        let rows = count.rows.unwrap_or(0);
+        if self.before.contains(&count.name) {
+            change.before = Some((rows + change.deleted).saturating_sub(change.inserted));
+        } else {
+            // CREATE TABLE AS and RENAME fill a table without a row change that a hook sees.
+            change.before = None;
+            change.inserted = change.inserted.max(rows + change.deleted);
+        }
+        change
+    }
+
+    fn account(&mut self, outcome: &mut BatchOutcome) {
+        for change in std::mem::take(&mut outcome.changes) {
+            let all = self.changes.entry(change.name.clone()).or_insert_with(|| TableChange {
+                inserted: 0,
+                updated: 0,
+                deleted: 0,
+                ..change.clone()
+            });
+            all.inserted += change.inserted;
+            all.updated += change.updated;
+            all.deleted += change.deleted;
+        }
+        self.dropped.extend(std::mem::take(&mut outcome.dropped));
+        self.used.extend(std::mem::take(&mut outcome.used));
+    }
+
+    /// The worker died in a batch. A new one says whether the commit had happened: a batch that wrote
+    /// the memory and a mount had set its number in the same transaction.
+    fn died_in_batch(
+        &mut self,
+        error: &WorkerError,
+        pending: &mut Option<Vec<MountEdit>>,
+    ) -> Result<BatchOutcome, WorkerError> {
+        self.lost();
+        self.ensure()?;
+        let committed = match self.ask(&MemoryRequest::UserVersion)? {
+            MemoryReply::UserVersion(found) => pending.is_some() && found == self.batch,
+            _ => return Err(unexpected()),
+        };
+        let mut outcome = BatchOutcome::default();
+        if committed {
+            self.dirty = true;
+            outcome
+                .result
+                .warnings
+                .push("the worker died after the batch was committed: all of it is kept".into());
+            // The mounts of the new process don't have this batch's edits yet.
+            let edits = pending.clone().unwrap_or_default();
+            self.edits = edits;
+            let mounts = self.mounts.clone();
+            let sent = self.send_mounts(&mounts);
+            self.survive(sent)?;
+        } else {
+            *pending = None;
+            let message = match error {
+                WorkerError::Timeout { .. } => {
+                    format!(
+                        "stopped after {} s without yielding: do less in one function call",
+                        self.options.sql_timeout.as_secs()
+                    )
+                }
+                _ => format!("{error}; the statement was too much for it or is not supported"),
+            };
+            outcome.result.error =
+                Some(BatchError { statement: None, sql: String::new(), kind: None, message });
+        }
+        Ok(outcome)
+    }
+
+    fn lost(&mut self) {
+        self.child = None;
+        // What was committed may not have been acknowledged.
+        self.dirty = true;
+        if self.mounted {
+            self.notices.push("scratch tables are gone: the worker was killed and started again".into());
+        }
+    }
+
+    fn start(&mut self) -> Result<Hello, WorkerError> {
+        let args = WorkerArgs {
+            directory: self.directory.clone(),
+            read: None,
+            heap: self.options.heap,
+            address_space: self.options.address_space,
+            // The log of one transaction may hold the whole new content.
+            file_size: self.options.size_limit.saturating_mul(4) + 64 * MIB,
+            size_limit: self.options.size_limit,
+            sql_timeout: self.options.sql_timeout.as_secs(),
+        };
+        let mut child = Child::spawn(&self.launcher, "memory", &args, &self.directory, &self.killer)?;
+        let hello: Hello = child.answer(self.patience(), |_| {})?;
+        self.sandbox = hello.sandbox;
+        self.child = Some(child);
+        Ok(hello)
+    }
+
+    /// A worker that runs and has its mounts.
+    fn ensure(&mut self) -> Result<(), WorkerError> {
+        if self.child.is_some() {
+            return Ok(());
+        }
+        self.start()?;
+        if self.mounted {
+            let mounts = self.mounts.clone();
+            self.send_mounts(&mounts)?;
+        }
+        Ok(())
+    }
+
+    fn send_mounts(&mut self, mounts: &Mounts) -> Result<(), WorkerError> {
+        /// Bytes of one line, so that neither side holds a second copy of all rows.
+        const CHUNK: usize = 2 << 20;
+        self.request(&MemoryRequest::MountBegin { policy: Box::new(mounts.policy.clone()) }, |_| {})?;
+        for (table, rows) in &mounts.tables {
+            let mut first = true;
+            let mut rest = rows.as_slice();
+            while first || !rest.is_empty() {
+                let mut bytes = 0;
+                let size = |row: &crate::value::Row| {
+                    row.iter().map(|v| v.as_str().map_or(8, str::len)).sum::<usize>()
+                };
+                let take = rest
+                    .iter()
+                    .take_while(|row| {
+                        let fits = bytes < CHUNK;
+                        bytes += size(row);
+                        fits
+                    })
+                    .count();
+                let (now, later) = rest.split_at(take);
+                let request = MemoryRequest::MountRows { table: table.clone(), first, rows: now.to_vec() };
+                self.request(&request, |_| {})?;
+                (first, rest) = (false, later);
+            }
+        }
+        self.request(&MemoryRequest::MountEnd { edits: self.edits.clone() }, |_| {}).map(|_| ())
+    }
+
+    /// A request that may be repeated once with a new process.
+    fn ask(&mut self, request: &MemoryRequest) -> Result<MemoryReply, WorkerError> {
+        self.ensure()?;
+        let answer = self.request(request, |_| {});
+        self.survive(answer)
+    }
+
+    fn request(
+        &mut self,
+        request: &MemoryRequest,
+        on_pending: impl FnMut(Vec<MountEdit>),
+    ) -> Result<MemoryReply, WorkerError> {
+        let patience = match request {
+            // One step over a large file ticks only between rows of the check's answer.
+            MemoryRequest::Check(_) | MemoryRequest::Seal { .. } => Duration::from_secs(900),
+            _ => self.patience(),
+        };
+        match &mut self.child {
+            Some(child) => child.ask(request, patience, on_pending),
+            None => Err(WorkerError::Crashed { signal: None, code: None, stderr: "not running".into() }),
+        }
+    }
+
+    /// After a death the next request starts a new process.
+    fn survive<T>(&mut self, answer: Result<T, WorkerError>) -> Result<T, WorkerError> {
+        if answer.as_ref().is_err_and(WorkerError::is_death) {
+            self.lost();
+        }
+        answer
+    }
+
+    /// Silence after which a worker is taken for hung: the statement's own clock has failed to stop it.
+    fn patience(&self) -> Duration {
+        self.options.sql_timeout + Duration::from_secs(3)
+    }
+}
+
+fn unexpected() -> WorkerError {
+    Fault::new(FaultKind::Internal, "the worker answered another request: roll all parts to the same release")
+        .into()
+}

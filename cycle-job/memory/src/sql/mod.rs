@@ -1,0 +1,4 @@
+//! Reading SQL text without SQLite: tokens, statements, words.
+
+pub(crate) mod split;
+pub mod tokens;

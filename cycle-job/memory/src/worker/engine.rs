@@ -1,0 +1,159 @@
+//! The memory worker: one connection, the agent's SQL, the mounts.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cicada_contract::report::TableChange;
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+
+use super::{batch, mount, open, seal};
+use crate::Sandbox;
+use crate::capi::{self, ChangeLog};
+use crate::guard::Guard;
+use crate::guard::schema::{self, Schema};
+use crate::memory::{Check, Sealed};
+use crate::mounts::diff::Keyed;
+use crate::mounts::rules::{self, SharedPolicy};
+use crate::mounts::{MountEdit, MountPolicy};
+use crate::protocol::{Deadline, Fault, FaultKind, Frame, Port, WorkerArgs, serve as serve_requests};
+use crate::tool::BatchOutcome;
+use crate::value::{Row, Rows};
+
+/// What the parent asks of a memory worker.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum MemoryRequest {
+    Check(Check),
+    /// Begins a mount: makes the tables if they are not there.
+    MountBegin {
+        policy: Box<MountPolicy>,
+    },
+    /// Rows of one table; `first` empties it before.
+    MountRows {
+        table: String,
+        first: bool,
+        rows: Vec<Row>,
+    },
+    /// Ends it; the agent's earlier edits are put on top.
+    MountEnd {
+        edits: Vec<MountEdit>,
+    },
+    Batch {
+        sql: String,
+        number: i32,
+    },
+    Query {
+        sql: String,
+        max_rows: usize,
+    },
+    /// Row counts of these tables; what is gone is left out.
+    Count {
+        tables: Vec<String>,
+    },
+    /// Names of the durable tables.
+    Tables,
+    UserVersion,
+    Unmount,
+    Seal {
+        user_version: i32,
+    },
+}
+
+/// Its answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum MemoryReply {
+    Done,
+    Batch(Box<BatchOutcome>),
+    Rows(Rows),
+    Counts(Vec<TableChange>),
+    Names(Vec<String>),
+    UserVersion(i32),
+    Sealed(Sealed),
+}
+
+/// The worker's state.
+pub(super) struct Engine {
+    pub(super) connection: Connection,
+    pub(super) guard: Arc<Guard>,
+    pub(super) changes: ChangeLog,
+    pub(super) policy: SharedPolicy,
+    pub(super) deadline: Deadline,
+    pub(super) port: Port,
+    pub(super) directory: PathBuf,
+    pub(super) limit: Duration,
+    pub(super) size_limit: u64,
+    /// Editable mounts as mounted.
+    pub(super) base: std::collections::BTreeMap<&'static str, Keyed>,
+    pub(super) mounted: bool,
+    /// Schemas as the last statement left them.
+    pub(super) main: Schema,
+    pub(super) temp: Schema,
+}
+
+/// Opens `memory.db` and answers until the pipe closes.
+pub(super) fn serve(port: &Port, options: &WorkerArgs, level: Sandbox) -> Result<(), Fault> {
+    let (mut connection, hello) = open(&options.directory.join("memory.db"), options, level)?;
+    let main = schema::read(&connection, "main")?;
+    schema::allowed(&main).map_err(|m| Fault::new(FaultKind::Schema, m))?;
+    let guard = Guard::install(&mut connection)?;
+    let changes = ChangeLog::default();
+    capi::watch_changes(&connection, &changes);
+    let policy = SharedPolicy::default();
+    rules::register(&connection, &policy)?;
+    let deadline = Deadline::new(port);
+    deadline.watch(&mut connection)?;
+    let mut engine = Engine {
+        connection,
+        guard,
+        changes: Rc::clone(&changes),
+        policy,
+        deadline,
+        port: port.clone(),
+        directory: options.directory.clone(),
+        limit: Duration::from_secs(options.sql_timeout.max(1)),
+        size_limit: options.size_limit,
+        base: std::collections::BTreeMap::new(),
+        mounted: false,
+        main,
+        temp: Schema::new(),
+    };
+    port.send(&Frame::Done(hello))?;
+    serve_requests(port, |request| engine.answer(request)).map_err(Fault::from)?;
+    // The hook's context lives in `changes`: the connection goes first.
+    drop(engine);
+    drop(changes);
+    Ok(())
+}
+
+impl Engine {
+    fn answer(&mut self, request: MemoryRequest) -> Result<MemoryReply, Fault> {
+        self.deadline.set(None);
+        match request {
+            MemoryRequest::Check(check) => seal::check(&self.connection, check).map(|()| MemoryReply::Done),
+            MemoryRequest::MountBegin { policy } => mount::begin(self, *policy).map(|()| MemoryReply::Done),
+            MemoryRequest::MountRows { table, first, rows } => {
+                mount::rows(self, &table, first, &rows).map(|()| MemoryReply::Done)
+            }
+            MemoryRequest::MountEnd { edits } => mount::end(self, &edits).map(|()| MemoryReply::Done),
+            MemoryRequest::Batch { sql, number } => {
+                batch::run(self, &sql, number).map(|o| MemoryReply::Batch(Box::new(o)))
+            }
+            MemoryRequest::Query { sql, max_rows } => {
+                batch::query(self, &sql, max_rows).map(MemoryReply::Rows)
+            }
+            MemoryRequest::Count { tables } => {
+                seal::count(&self.connection, &tables).map(MemoryReply::Counts)
+            }
+            MemoryRequest::Tables => Ok(MemoryReply::Names(seal::durable_tables(&self.main))),
+            MemoryRequest::UserVersion => {
+                Ok(MemoryReply::UserVersion(
+                    self.connection.query_row("PRAGMA user_version", [], |r| r.get(0))?,
+                ))
+            }
+            MemoryRequest::Unmount => mount::unmount(self).map(|()| MemoryReply::Done),
+            MemoryRequest::Seal { user_version } => seal::seal(self, user_version).map(MemoryReply::Sealed),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Mounts in the worker: make, fill, drop, and prove that nothing is left.
+
+use std::sync::PoisonError;
+
+use rusqlite::config::DbConfig;
+use rusqlite::params_from_iter;
+
+use super::engine::Engine;
+use crate::guard::{names, schema};
+use crate::mounts::{Edit, MOUNTS, Mount, MountEdit, MountPolicy, diff};
+use crate::protocol::{Fault, FaultKind};
+use crate::value::{Row, Value};
+
+/// Makes the tables if they are not there.
+pub(super) fn begin(engine: &mut Engine, policy: MountPolicy) -> Result<(), Fault> {
+    *engine.policy.lock().unwrap_or_else(PoisonError::into_inner) = policy;
+    engine.connection.execute_batch("BEGIN")?;
+    if !engine.mounted {
+        for mount in MOUNTS {
+            engine.connection.execute_batch(&mount.create_sql())?;
+            for trigger in mount.trigger_sql() {
+                engine.connection.execute_batch(&trigger)?;
+            }
+        }
+        engine.mounted = true;
+    }
+    Ok(())
+}
+
+/// Puts rows into one table. No trigger fires: neither our checks, which are for the agent's edits, nor
+/// any of the agent's, which would run with the platform's rights.
+pub(super) fn rows(engine: &mut Engine, table: &str, first: bool, rows: &[Row]) -> Result<(), Fault> {
+    let mount = Mount::find(table)
+        .ok_or_else(|| Fault::new(FaultKind::Internal, format!("no mount named {table}")))?;
+    without_triggers(engine, |engine| {
+        if first {
+            engine.connection.execute(&format!("DELETE FROM temp.{}", mount.name), [])?;
+        }
+        let marks = vec!["?"; mount.columns.len()].join(",");
+        let mut insert =
+            engine.connection.prepare_cached(&format!("INSERT INTO temp.{} VALUES ({marks})", mount.name))?;
+        for row in rows {
+            insert.execute(params_from_iter(row))?;
+        }
+        Ok(())
+    })?;
+    if mount.edit != Edit::ReadOnly {
+        let added = diff::keyed(mount, rows.iter().cloned());
+        let base = engine.base.entry(mount.name).or_default();
+        if first {
+            base.clear();
+        }
+        base.extend(added);
+    }
+    Ok(())
+}
+
+/// Puts the agent's edits on top of the fresh rows and commits.
+pub(super) fn end(engine: &mut Engine, edits: &[MountEdit]) -> Result<(), Fault> {
+    without_triggers(engine, |engine| {
+        for edit in edits {
+            let Some(mount) = Mount::find(&edit.table) else { continue };
+            engine
+                .connection
+                .execute(&format!("DELETE FROM temp.{} WHERE {} = ?1", mount.name, mount.key), [&edit.key])?;
+            if let Some(row) = &edit.after {
+                let marks = vec!["?"; mount.columns.len()].join(",");
+                let sql = format!("INSERT INTO temp.{} VALUES ({marks})", mount.name);
+                engine.connection.execute(&sql, params_from_iter(row))?;
+            }
+        }
+        Ok(())
+    })?;
+    engine.connection.execute_batch("COMMIT")?;
+    engine.changes.borrow_mut().clear();
+    engine.temp = schema::read(&engine.connection, "temp")?;
+    Ok(())
+}
+
+fn without_triggers(
+    engine: &mut Engine,
+    work: impl FnOnce(&mut Engine) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    engine.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
+    let done = work(engine);
+    engine.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, true)?;
+    if done.is_err() && !engine.connection.is_autocommit() {
+        engine.connection.execute_batch("ROLLBACK")?;
+        engine.mounted = false;
+    }
+    done
+}
+
+/// The agent's edits: each editable mount compared with what was mounted.
+pub(super) fn edits(engine: &Engine) -> Result<Vec<MountEdit>, Fault> {
+    let mut all = vec![];
+    for mount in MOUNTS.iter().filter(|m| m.edit != Edit::ReadOnly) {
+        let mut statement =
+            engine.connection.prepare_cached(&format!("SELECT * FROM temp.{}", mount.name))?;
+        let width = mount.columns.len();
+        let now: Vec<Row> = statement
+            .query_map([], |r| {
+                (0..width).map(|n| Ok(Value::from_sql(r.get_ref(n)?))).collect::<rusqlite::Result<Row>>()
+            })?
+            .collect::<rusqlite::Result<_>>()?;
+        let empty = diff::Keyed::new();
+        let base = engine.base.get(mount.name).unwrap_or(&empty);
+        all.extend(diff::between(mount, base, &diff::keyed(mount, now)));
+    }
+    Ok(all)
+}
+
+/// Drops everything temporary, the agent's scratch tables included, and looks whether all of it is gone.
+pub(super) fn unmount(engine: &mut Engine) -> Result<(), Fault> {
+    if !engine.connection.is_autocommit() {
+        engine.connection.execute_batch("ROLLBACK")?;
+    }
+    let temp = schema::read(&engine.connection, "temp")?;
+    engine.connection.execute_batch("BEGIN")?;
+    // Views first: they may name the tables. Triggers and indexes go with their tables.
+    for kind in ["view", "table"] {
+        for object in temp.values().filter(|o| o.kind == kind && !o.name.starts_with("sqlite_")) {
+            engine
+                .connection
+                .execute_batch(&format!("DROP {kind} IF EXISTS temp.{}", quote(&object.name)))?;
+        }
+    }
+    engine.connection.execute_batch("COMMIT")?;
+    engine.changes.borrow_mut().clear();
+    engine.mounted = false;
+    engine.base.clear();
+    assert_clean(engine)
+}
+
+/// Nothing temporary is left, and nothing with a reserved name is in the durable schema.
+pub(super) fn assert_clean(engine: &mut Engine) -> Result<(), Fault> {
+    engine.temp = schema::read(&engine.connection, "temp")?;
+    engine.main = schema::read(&engine.connection, "main")?;
+    let left: Vec<&str> = engine
+        .temp
+        .values()
+        .filter(|o| !o.name.starts_with("sqlite_"))
+        .chain(engine.main.values().filter(|o| names::is_reserved(&o.name)))
+        .map(|o| o.name.as_str())
+        .collect();
+    if left.is_empty() {
+        return Ok(());
+    }
+    Err(Fault::new(FaultKind::Residue, format!("temporary tables are left: {}", left.join(", "))))
+}
+
+/// A name in double quotes.
+pub(crate) fn quote(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}

@@ -1,0 +1,110 @@
+//! Checks of the file, and the end of a cycle: one clean file without a write-ahead log.
+
+use cicada_contract::report::TableChange;
+use rusqlite::Connection;
+
+use super::engine::Engine;
+use super::mount::{assert_clean, quote};
+use crate::guard::schema::{self, Schema};
+use crate::memory::{Check, Sealed};
+use crate::protocol::{Fault, FaultKind};
+
+/// Runs SQLite's own check; the first problems are the message.
+pub(super) fn check(connection: &Connection, check: Check) -> Result<(), Fault> {
+    let pragma = match check {
+        Check::Quick => "PRAGMA quick_check(5)",
+        Check::Integrity => "PRAGMA integrity_check(5)",
+    };
+    let problems: Vec<String> =
+        connection.prepare(pragma)?.query_map([], |r| r.get(0))?.collect::<Result<_, _>>()?;
+    if problems == ["ok"] {
+        return Ok(());
+    }
+    Err(Fault::new(FaultKind::Corrupt, format!("the database is damaged: {}", problems.join("; "))))
+}
+
+/// Tables that the agent made: no shadow tables, none of SQLite's.
+pub(super) fn durable_tables(schema: &Schema) -> Vec<String> {
+    let virtuals: Vec<String> = schema
+        .values()
+        .filter(|o| {
+            o.sql.as_deref().is_some_and(|s| schema::module_of(&crate::sql::split::code(s)).is_some())
+        })
+        .map(|o| o.name.to_lowercase())
+        .collect();
+    let shadow = |name: &str| {
+        let name = name.to_lowercase();
+        name.rsplit_once('_').is_some_and(|(base, end)| {
+            ["data", "idx", "content", "docsize", "config"].contains(&end)
+                && virtuals.iter().any(|v| v == base)
+        })
+    };
+    schema
+        .values()
+        .filter(|o| o.kind == "table" && !o.name.starts_with("sqlite_") && !shadow(&o.name))
+        .map(|o| o.name.clone())
+        .collect()
+}
+
+/// Row counts of tables that exist.
+pub(super) fn count(connection: &Connection, tables: &[String]) -> Result<Vec<TableChange>, Fault> {
+    let mut counts = vec![];
+    for name in tables {
+        let sql = format!("SELECT count(*) FROM main.{}", quote(name));
+        let Ok(rows) = connection.query_row(&sql, [], |r| r.get::<_, i64>(0)) else { continue };
+        let rows = Some(rows.unsigned_abs());
+        counts.push(TableChange {
+            name: name.clone(),
+            rows,
+            before: None,
+            inserted: 0,
+            updated: 0,
+            deleted: 0,
+        });
+    }
+    Ok(counts)
+}
+
+/// Makes the file whole: no temporary table, the log in the file, the header as other tools expect it.
+pub(super) fn seal(engine: &mut Engine, user_version: i32) -> Result<Sealed, Fault> {
+    assert_clean(engine)?;
+    schema::allowed(&engine.main).map_err(|m| Fault::new(FaultKind::Schema, m))?;
+    let connection = &engine.connection;
+    let found: i32 = connection.query_row("PRAGMA user_version", [], |r| r.get(0))?;
+    if found != user_version {
+        connection.execute_batch(&format!("PRAGMA user_version = {user_version}"))?;
+    }
+    let wal = engine.directory.join("memory.db-wal");
+    let changed = std::fs::metadata(&wal).is_ok_and(|m| m.len() > 0);
+    checkpoint(connection)?;
+    check(connection, Check::Quick)?;
+    rollback_journal(connection)?;
+    let size = std::fs::metadata(engine.directory.join("memory.db"))?.len();
+    let tables = u32::try_from(durable_tables(&engine.main).len()).unwrap_or(u32::MAX);
+    Ok(Sealed { size, tables, changed })
+}
+
+/// Copies the whole log into the file.
+pub(super) fn checkpoint(connection: &Connection) -> Result<(), Fault> {
+    let busy: i64 = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |r| r.get(0))?;
+    if busy != 0 {
+        return Err(Fault::new(
+            FaultKind::Internal,
+            "the log could not be copied into the file: a statement is still open",
+        ));
+    }
+    Ok(())
+}
+
+/// Leaves WAL mode, so that a reader without write access can open the file.
+pub(super) fn rollback_journal(connection: &Connection) -> Result<(), Fault> {
+    connection.flush_prepared_statement_cache();
+    let mode: String = connection.query_row("PRAGMA journal_mode = DELETE", [], |r| r.get(0))?;
+    if mode != "delete" {
+        return Err(Fault::new(
+            FaultKind::Internal,
+            "the file could not leave WAL mode: a statement is still open",
+        ));
+    }
+    Ok(())
+}

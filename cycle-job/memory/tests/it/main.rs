@@ -1,0 +1,4 @@
+//! The engine from outside: real children, real files.
+
+mod path;
+mod support;
