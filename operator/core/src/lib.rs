@@ -1,1 +1,25 @@
-//! cicada-operator-core
+//! What the operator decides: what is due, what to do, which Job to build, which conditions to show.
+//!
+//! Pure: no client, no clock, no input or output; `now` is always an argument. `cicadactl local` uses the
+//! same decisions with child processes in place of Jobs.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+pub mod conditions;
+pub mod due;
+pub mod job;
+pub mod names;
+pub mod plan;
+pub mod result;
+pub mod schedule;
+pub mod spec;
+
+pub use plan::{plan_config, plan_run};
+pub use spec::{OperatorDefaults, SpecError};
+
+/// Annotation of an agent: a new value asks for one cycle now.
+pub const RUN_NOW: &str = "cicada.dev/run-now";
+/// Annotation of an agent or a namespace: nothing starts and nothing is delivered while it is there.
+pub const HOLD: &str = "cicada.dev/hold";
+/// Annotation of an agent: the snapshot whose loss a person accepts.
+pub const ACCEPT_MEMORY_LOSS: &str = "cicada.dev/accept-memory-loss";
