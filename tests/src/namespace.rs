@@ -196,13 +196,13 @@ impl Namespace {
         )
     }
 
-    /// cicadactl on the agent's memory in the store.
+    /// `cicadactl COMMAND... NAMESPACE/AGENT ARGS...` on the store itself, without the cluster.
     #[track_caller]
-    pub fn cicadactl(&self, agent: &str, args: &[&str]) -> Ran {
+    pub fn cicadactl(&self, command: &[&str], agent: &str, args: &[&str]) -> Ran {
         let (endpoint, store) = (self.cluster.s3_endpoint(), format!("s3://{}", self.cluster.bucket_name()));
-        let place = format!("{}/{agent}", self.name);
-        self.cluster
-            .cicadactl(&[args, &["--store", &store, "--endpoint", &endpoint, "--agent", &place]].concat())
+        let agent = format!("{}/{agent}", self.name);
+        let place = ["--store", store.as_str(), "--endpoint", endpoint.as_str()];
+        self.cluster.cicadactl(&[command, &[agent.as_str()], args, &place].concat())
     }
 }
 
