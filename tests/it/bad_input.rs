@@ -50,19 +50,19 @@ fn what_only_the_operator_can_check_stalls_the_agent() {
             "zone",
             "  schedules: [{name: x, cron: \"0 7 * * *\", timeZone: Europe/Berln}]\n",
             "UnknownTimeZone",
-            "schedule x: unknown time zone \"Europe/Berln\"",
+            "unknown time zone \"Europe/Berln\"",
         ),
         (
             "six-fields",
             "  schedules: [{name: x, cron: \"0 0 7 * * *\"}]\n",
             "UnparseableSchedule",
-            "schedule x: 6-field cron expression \"0 0 7 * * *\"",
+            "6-field cron expression \"0 0 7 * * *\"",
         ),
         (
             "never",
             "  schedules: [{name: x, cron: \"0 0 31 2 *\"}]\n",
             "ScheduleNeverFires",
-            "schedule x: never-firing cron expression \"0 0 31 2 *\"",
+            "never-firing cron expression \"0 0 31 2 *\"",
         ),
     ];
     for (name, more, reason, words) in table {

@@ -1,5 +1,7 @@
 //! The operator, stopped at a bad moment and faced with objects that come back.
 
+use std::time::Duration;
+
 use cicada_tests::{
     cluster::{Cluster, SYSTEM},
     memory::Unpacked,
@@ -62,23 +64,15 @@ fn a_git_folder_that_is_applied_again_starts_no_executor() {
 fn an_operator_killed_between_job_and_status_makes_one_job_for_the_slot() {
     let cluster = Cluster::get();
     let ns = Namespace::new("restart");
-    // From the moment the slot's Job exists, the API server refuses the operator's status writes here: so
-    // the operator is stopped for certain after it has made the Job and before it could say so.
-    let guard = DenyStatus::new(&ns.name);
+    // Once the agent is claimed for the cycle, the API server refuses each further write of its status:
+    // so the operator is stopped for certain after it has made the Job and before it could say so.
+    let guard = RefuseStatus::of_claimed_agents(&ns.name);
     ns.apply(&sql_agent("worker", COUNTER, "  schedules: [{name: often, cron: \"* * * * *\"}]\n"));
     let job = wait::until("the slot's Job exists", 150, || ns.list("jobs").pop());
-    guard.deny();
     kill_operator(cluster);
-    ns.kubectl(&[
-        "patch",
-        "persistentagent",
-        "worker",
-        "--type=merge",
-        "--patch",
-        r#"{"spec": {"schedules": [{"name": "often", "cron": "0 0 1 1 *"}]}}"#,
-    ])
-    .must();
-    guard.allow();
+    let yearly = r#"{"spec": {"schedules": [{"name": "often", "cron": "0 0 1 1 *"}]}}"#;
+    ns.kubectl(&["patch", "persistentagent", "worker", "--type=merge", "--patch", yearly]).must();
+    drop(guard);
     cluster.wait_for_operator();
 
     let cycles = wait::until_seen(
@@ -117,18 +111,20 @@ fn kill_operator(cluster: &Cluster) {
     }
 }
 
-/// Refuses status writes of cicada's objects in one namespace, while switched on.
-struct DenyStatus {
-    namespace: String,
+/// While it lives, the API server refuses some status writes in one namespace.
+struct RefuseStatus {
+    name: String,
 }
 
-impl DenyStatus {
-    fn new(namespace: &str) -> Self {
+impl RefuseStatus {
+    /// Those on agents that have an active cycle already.
+    fn of_claimed_agents(namespace: &str) -> Self {
+        let name = format!("refuse-status-{namespace}");
         let manifest = format!(
             r#"
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
-metadata: {{name: deny-status-{namespace}}}
+metadata: {{name: {name}}}
 spec:
   failurePolicy: Fail
   matchConstraints:
@@ -136,43 +132,32 @@ spec:
     - apiGroups: [cicada.dev]
       apiVersions: ["*"]
       operations: [UPDATE]
-      resources: [persistentagents/status, agentcycles/status]
-  validations: [{{expression: "false", message: refused by a test}}]
+      resources: [persistentagents/status]
+  validations:
+  - expression: "!has(oldObject.status) || !has(oldObject.status.activeCycle)"
+    message: refused by a test
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {{name: {name}}}
+spec:
+  policyName: {name}
+  validationActions: [Deny]
+  matchResources: {{namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {namespace}}}}}}}
 "#
         );
         Cluster::get().kubectl_with("default", &["apply", "--filename", "-"], &manifest).must();
-        Self { namespace: namespace.to_owned() }
-    }
-
-    fn deny(&self) {
-        let manifest = format!(
-            r#"
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {{name: deny-status-{0}}}
-spec:
-  policyName: deny-status-{0}
-  validationActions: [Deny]
-  matchResources: {{namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {0}}}}}}}
-"#,
-            self.namespace
-        );
-        Cluster::get().kubectl_with("default", &["apply", "--filename", "-"], &manifest).must();
-    }
-
-    fn allow(&self) {
-        let name = format!("deny-status-{}", self.namespace);
-        Cluster::get()
-            .kubectl("default", &["delete", "validatingadmissionpolicybinding", &name, "--ignore-not-found"])
-            .must();
+        // The API server takes a new policy up within a second or two.
+        std::thread::sleep(Duration::from_secs(3));
+        Self { name }
     }
 }
 
-impl Drop for DenyStatus {
+impl Drop for RefuseStatus {
     fn drop(&mut self) {
-        let name = format!("deny-status-{}", self.namespace);
         for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
-            Cluster::get().kubectl("default", &["delete", kind, &name, "--ignore-not-found"]);
+            Cluster::get().kubectl("default", &["delete", kind, &self.name, "--ignore-not-found"]);
         }
+        std::thread::sleep(Duration::from_secs(3));
     }
 }
