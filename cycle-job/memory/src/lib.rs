@@ -15,6 +15,7 @@
 mod capi;
 mod child;
 mod flags;
+mod functions;
 mod guard;
 pub mod ledger;
 mod memory;

@@ -109,7 +109,7 @@ impl From<rusqlite::Error> for Fault {
         let kind = match error.sqlite_error_code() {
             Some(C::DatabaseCorrupt | C::NotADatabase) => FaultKind::Corrupt,
             Some(C::DiskFull) => FaultKind::Full,
-            Some(C::OutOfMemory) => FaultKind::OutOfMemory,
+            Some(C::OutOfMemory | C::TooBig) => FaultKind::OutOfMemory,
             Some(C::OperationInterrupted) => FaultKind::Timeout,
             Some(C::SystemIoFailure | C::CannotOpen | C::ReadOnly | C::FileLockingProtocolFailed) => {
                 FaultKind::Io

@@ -97,7 +97,7 @@ pub(super) fn rule(context: &AuthContext<'_>, rights: Rights, seen: &mut Seen) -
         }
         A::DropTable { table_name } => {
             seen.schema = true;
-            seen.dropped.push(table_name.to_owned());
+            seen.dropped.push((table_name.to_owned(), 0));
             not_reserved(table_name)
         }
         A::DropTempTable { table_name: name }
@@ -129,11 +129,12 @@ pub(super) fn rule(context: &AuthContext<'_>, rights: Rights, seen: &mut Seen) -
         }
         A::DropVtable { table_name, .. } => {
             seen.schema = true;
-            seen.dropped.push(table_name.to_owned());
+            seen.dropped.push((table_name.to_owned(), 0));
             not_reserved(table_name)
         }
         A::Pragma { pragma_name, pragma_value } => pragma(pragma_name, pragma_value),
-        A::Attach { .. } => {
+        // An expression for a file name comes without its text.
+        A::Attach { .. } | A::Unknown { code: rusqlite::ffi::SQLITE_ATTACH, .. } => {
             Err("other database files are out of reach (ATTACH, VACUUM): everything is in this one".into())
         }
         A::Detach { .. } => Err("DETACH is not available: there is one database".into()),

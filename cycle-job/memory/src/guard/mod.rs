@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::Connection;
+use rusqlite::functions::FunctionFlags;
 use rusqlite::hooks::{AuthContext, Authorization};
 
 /// The switch between the platform's own statements and the agent's, and what the compiler was asked
@@ -32,8 +33,8 @@ pub(crate) struct Seen {
     pub(crate) schema: bool,
     /// Editable mounts that it writes.
     pub(crate) mounts: bool,
-    /// Durable tables that it drops.
-    pub(crate) dropped: Vec<String>,
+    /// Durable tables that it drops, with their rows once they were counted.
+    pub(crate) dropped: Vec<(String, u64)>,
     /// Tables that it reads or writes.
     pub(crate) used: Vec<String>,
 }
@@ -44,6 +45,12 @@ impl Guard {
         let guard = Arc::new(Self::default());
         let inside = Arc::clone(&guard);
         connection.authorizer(Some(move |context: AuthContext<'_>| inside.decide(&context)))?;
+        // Asked by the mounts' checks, which are for the agent's edits and not for the platform's refresh.
+        let asked = Arc::clone(&guard);
+        let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_INNOCUOUS;
+        connection.create_scalar_function("cicada_agent", 0, flags, move |_| {
+            Ok(asked.agent.load(Ordering::Relaxed))
+        })?;
         Ok(guard)
     }
 
@@ -62,6 +69,20 @@ impl Guard {
         let done = work();
         self.agent.store(false, Ordering::Relaxed);
         (done, std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Runs `work` with the platform's rights in the middle of [`Self::as_agent`].
+    pub(crate) fn as_platform<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.agent.store(false, Ordering::Relaxed);
+        let done = work();
+        self.agent.store(true, Ordering::Relaxed);
+        done
+    }
+
+    /// Tables that the statement just compiled drops.
+    pub(crate) fn dropped(&self) -> Vec<String> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.dropped.iter().map(|(name, _)| name.clone()).collect()
     }
 
     fn decide(&self, context: &AuthContext<'_>) -> Authorization {

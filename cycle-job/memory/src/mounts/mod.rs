@@ -84,7 +84,7 @@ impl Mount {
     pub(crate) fn trigger_sql(&self) -> impl Iterator<Item = String> + '_ {
         self.checks.iter().enumerate().map(|(n, c)| {
             format!(
-                "CREATE TEMP TRIGGER {}_check{n} BEFORE {} ON {} WHEN {} BEGIN SELECT RAISE(ABORT, {}); END",
+                "CREATE TEMP TRIGGER {}_check{n} BEFORE {} ON {} WHEN cicada_agent() AND ({}) BEGIN SELECT RAISE(ABORT, {}); END",
                 self.name, c.event, self.name, c.when, c.message
             )
         })

@@ -160,6 +160,16 @@ pub const MOUNTS: &[Mount] = &[
                 when: "OLD.source IS NOT 'agent'",
                 message: "'schedule ' || OLD.schedule_key || ' comes from the manifest and is read-only; disable your own schedules instead'",
             },
+            Check {
+                event: "INSERT",
+                when: SCHEDULE_OF_MANIFEST,
+                message: "'schedule ' || NEW.schedule_key || ' comes from the manifest: choose another key'",
+            },
+            Check {
+                event: "UPDATE",
+                when: "NEW.schedule_key IS NOT OLD.schedule_key AND EXISTS (SELECT 1 FROM __agent_schedules WHERE schedule_key IS NEW.schedule_key)",
+                message: "'a schedule with the key ' || NEW.schedule_key || ' exists'",
+            },
             Check { event: "INSERT", when: SCHEDULE_WRONG, message: SCHEDULE_PROBLEM },
             Check { event: "UPDATE", when: SCHEDULE_WRONG, message: SCHEDULE_PROBLEM },
             Check {
@@ -217,6 +227,11 @@ pub const MOUNTS: &[Mount] = &[
                 event: "DELETE",
                 when: "OLD.source IS NOT 'agent' OR NOT cicada_policy('skills')",
                 message: "'skill ' || OLD.name || ' can''t be removed: it comes from the manifest, or the manifest does not allow skills of your own'",
+            },
+            Check {
+                event: "INSERT",
+                when: "EXISTS (SELECT 1 FROM __agent_skills WHERE skill_id IS NEW.skill_id AND source IS NOT 'agent')",
+                message: "'skill ' || NEW.skill_id || ' comes from the manifest: choose another id'",
             },
             Check { event: "INSERT", when: SKILL_WRONG, message: SKILL_PROBLEM },
             Check { event: "UPDATE", when: SKILL_WRONG, message: SKILL_PROBLEM },
@@ -319,6 +334,8 @@ pub const MOUNTS: &[Mount] = &[
     },
 ];
 
+// REPLACE removes the old row without asking the DELETE check.
+const SCHEDULE_OF_MANIFEST: &str = "EXISTS (SELECT 1 FROM __agent_schedules WHERE schedule_key IS NEW.schedule_key AND source IS NOT 'agent')";
 const SCHEDULE_WRONG: &str = "cicada_schedule_problem(NEW.schedule_key, NEW.kind, NEW.schedule, NEW.timezone, NEW.run_at, NEW.instruction, NEW.name) IS NOT NULL";
 const SCHEDULE_PROBLEM: &str = "cicada_schedule_problem(NEW.schedule_key, NEW.kind, NEW.schedule, NEW.timezone, NEW.run_at, NEW.instruction, NEW.name)";
 const TOO_MANY_SCHEDULES: &str = "'at most ' || cicada_policy('max_active') || ' schedules of your own may be enabled: disable or delete one first'";

@@ -24,7 +24,7 @@ pub enum Kind {
     Semicolon,
     /// Any other character or operator.
     Other,
-    /// An unfinished string, quoted name or comment: the rest of the text.
+    /// An unfinished string or quoted name: the rest of the text.
     Open,
 }
 
@@ -98,7 +98,8 @@ fn next(s: &str) -> (Kind, usize) {
         }
         b'-' if b.get(1) == Some(&b'-') => (Kind::Comment, s.find('\n').unwrap_or(s.len())),
         b'/' if b.get(1) == Some(&b'*') => {
-            s[2..].find("*/").map_or((Kind::Open, s.len()), |n| (Kind::Comment, n + 4))
+            // SQLite takes an open one for a comment to the end.
+            (Kind::Comment, s[2..].find("*/").map_or(s.len(), |n| n + 4))
         }
         b'\'' => quoted(s, b'\'', Kind::Literal),
         b'"' => quoted(s, b'"', Kind::Quoted),

@@ -6,16 +6,19 @@ use cicada_contract::report::TableChange;
 use cicada_contract::text::cut;
 
 use super::engine::Engine;
-use super::{load_file, mount};
+use super::{hints, load_file, mount, seal, warnings};
 use crate::guard::{Seen, schema};
 use crate::mounts::MountEdit;
 use crate::protocol::{Fault, FaultKind, Frame};
-use crate::sql::split;
+use crate::sql::tokens::Token;
+use crate::sql::{repair, split};
 use crate::tool::{BYTES_MAX, BatchError, BatchOutcome, ROWS_MAX, StatementResult, render};
 use crate::value::{Rows, Value};
 
 /// Rows counted beyond those that are returned.
 const COUNT_MAX: u64 = 100_000;
+/// Longest batch in bytes.
+const SQL_MAX: usize = 1_000_000;
 /// Bytes of a statement shown in a result.
 const SQL_SHOWN: usize = 200;
 /// Longest cell in a result, in bytes.
@@ -59,6 +62,20 @@ fn undo(engine: &mut Engine) -> Result<(), Fault> {
 /// Runs all statements; true if an editable mount was written.
 fn statements(engine: &mut Engine, sql: &str, outcome: &mut BatchOutcome) -> Result<bool, BatchError> {
     let mut mounts = false;
+    let problem = if sql.len() > SQL_MAX {
+        Some("a batch may have at most 1,000,000 bytes: load large data by load_table()")
+    } else if sql.contains('\0') {
+        // SQLite would read up to it and leave the rest out in silence.
+        Some("the text has a NUL character: write char(0) for one in a value")
+    } else {
+        None
+    };
+    if let Some(message) = problem {
+        let message = message.to_owned();
+        return Err(BatchError { statement: None, sql: String::new(), kind: Some(FaultKind::Sql), message });
+    }
+    let (sql, notes) = repair::outside(sql);
+    outcome.result.warnings.extend(notes);
     for (n, text) in split::statements(sql).into_iter().enumerate() {
         let started = Instant::now();
         engine.deadline.set(Some(engine.limit));
@@ -69,7 +86,8 @@ fn statements(engine: &mut Engine, sql: &str, outcome: &mut BatchOutcome) -> Res
             message: fault.message,
         };
         let (mut result, seen) = statement(engine, text).map_err(|f| failed(explain(engine, f)))?;
-        after(engine, &seen, outcome).map_err(failed)?;
+        outcome.dropped.extend(seen.dropped.iter().cloned());
+        result.warnings.extend(after(engine, &seen, outcome).map_err(failed)?);
         mounts |= seen.mounts;
         result.sql = cut(&one_line(text), SQL_SHOWN);
         result.ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -79,61 +97,161 @@ fn statements(engine: &mut Engine, sql: &str, outcome: &mut BatchOutcome) -> Res
 }
 
 fn statement(engine: &mut Engine, text: &str) -> Result<(StatementResult, Seen), Fault> {
-    if let Some(word) = transaction_word(text) {
-        let note =
-            format!("{word} was not needed: each batch is one transaction, kept as a whole or not at all");
+    if let Some(note) = platform_word(text)? {
         return Ok((StatementResult { note: Some(note), ..StatementResult::default() }, Seen::default()));
     }
     platform(engine, "SAVEPOINT cicada_statement")?;
     let done = match load_file::Load::parse(text) {
         Some(load) => load.and_then(|load| load_file::run(engine, &load)),
-        None => execute(engine, text),
+        None => repaired(engine, text),
     }?;
     if engine.connection.is_autocommit() {
-        return Err(Fault::new(
-            FaultKind::Sql,
-            "a trigger rolled the transaction back (RAISE(ROLLBACK)): use RAISE(ABORT)",
-        ));
+        let message = "a trigger rolled the transaction back (RAISE(ROLLBACK)): use RAISE(ABORT)";
+        return Err(Fault::new(FaultKind::Sql, message));
     }
     platform(engine, "RELEASE cicada_statement")?;
     Ok(done)
 }
 
-/// The model's own BEGIN, COMMIT and ROLLBACK are understood: the batch is the transaction.
-fn transaction_word(text: &str) -> Option<String> {
+/// The model's own BEGIN and COMMIT are understood: the batch is the transaction. A ROLLBACK undoes it.
+fn platform_word(text: &str) -> Result<Option<String>, Fault> {
     let code = split::code(text);
-    let first = code.first()?;
-    let word = ["BEGIN", "COMMIT", "END", "SAVEPOINT", "RELEASE"].iter().find(|w| first.is(w))?;
-    // A file is never loaded, and nothing is run, by what follows these words.
-    (code.len() <= 4).then(|| (*word).to_owned())
+    let Some(first) = code.first() else { return Ok(None) };
+    let is = |n: usize, words: &[&str]| code.get(n).is_some_and(|t| words.iter().any(|w| t.is(w)));
+    let refused = |message: &str| Err(Fault::new(FaultKind::Refused, message));
+    if first.is("ROLLBACK") {
+        if code.iter().any(|t| t.is("TO")) {
+            return refused(
+                "a part of a batch can't be rolled back: put what may fail into a batch of its own",
+            );
+        }
+        return refused("ROLLBACK undoes the whole batch, as you asked");
+    }
+    if first.is("VACUUM") {
+        if code.iter().any(|t| t.is("INTO")) {
+            return refused("other files are out of reach (VACUUM INTO)");
+        }
+        return Ok(Some(
+            "VACUUM is not needed: freed pages are used again, and the platform compacts the file".into(),
+        ));
+    }
+    let mut n = 1;
+    let known = match first.text.to_uppercase().as_str() {
+        "BEGIN" => {
+            n += usize::from(is(1, &["DEFERRED", "IMMEDIATE", "EXCLUSIVE"]));
+            true
+        }
+        "COMMIT" | "END" => true,
+        "START" => is(1, &["TRANSACTION"]),
+        "SAVEPOINT" => {
+            n += 1;
+            code.len() == 2
+        }
+        "RELEASE" => {
+            n += 1 + usize::from(is(1, &["SAVEPOINT"]));
+            true
+        }
+        _ => false,
+    };
+    n += usize::from(is(n, &["TRANSACTION", "WORK"]));
+    // With more words it is something else, which SQLite shall judge.
+    let note = "was not needed: each batch is one transaction, kept as a whole or not at all";
+    Ok((known && code.len() == n).then(|| format!("{} {note}", first.text.to_uppercase())))
 }
 
-fn execute(engine: &Engine, text: &str) -> Result<(StatementResult, Seen), Fault> {
+/// Runs a statement; where SQLite does not know a spelling, in SQLite's own; where it does not know a
+/// name, and only if the statement reads, with the nearest one.
+fn repaired(engine: &Engine, text: &str) -> Result<(StatementResult, Seen), Fault> {
+    let numbered = repair::serial(text);
+    let (text, mut notes) =
+        numbered.as_ref().map_or((text, vec![]), |(t, notes)| (t.as_str(), notes.clone()));
+    let first = execute(engine, text, false);
+    let Err(fault) = first else { return first.map(|done| with_notes(done, notes)) };
+    if fault.kind != FaultKind::Sql {
+        return Err(fault);
+    }
+    let spelled = repair::spelling(text);
+    let (text, fault) = match &spelled {
+        Some((spelled, more)) => {
+            notes.extend(more.iter().cloned());
+            match execute(engine, spelled, false) {
+                Ok(done) => return Ok(with_notes(done, notes)),
+                Err(fault) => (spelled.as_str(), fault),
+            }
+        }
+        None => (text, fault),
+    };
+    let Some(hint) = hints::for_error(engine, text, &fault.message) else { return Err(fault) };
+    let Some(guess) = hint.guess else { return Err(Fault::new(fault.kind, hint.message)) };
+    match execute(engine, &guess.sql, true) {
+        Ok(done) => {
+            notes.push(format!("{} was read as {}", guess.from, guess.to));
+            Ok(with_notes(done, notes))
+        }
+        // A statement that writes is never run by a guess.
+        Err(_) => Err(Fault::new(
+            fault.kind,
+            format!("{}. Did you mean: {}", hint.message, cut(&one_line(&guess.sql), 400)),
+        )),
+    }
+}
+
+fn with_notes((mut result, seen): (StatementResult, Seen), notes: Vec<String>) -> (StatementResult, Seen) {
+    result.warnings.splice(0..0, notes);
+    (result, seen)
+}
+
+/// Compiles and runs one statement with the agent's rights.
+fn execute(engine: &Engine, text: &str, read_only: bool) -> Result<(StatementResult, Seen), Fault> {
     let code = split::code(text);
-    let data = code.first().is_some_and(|t| {
-        ["INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "SELECT", "EXPLAIN"].iter().any(|w| t.is(w))
-    });
-    let (done, seen) = engine.guard.as_agent(false, data, || step(engine, text));
+    let data = ["INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "SELECT", "EXPLAIN"];
+    let data = code.first().is_some_and(|t| data.iter().any(|w| t.is(w)));
+    let (done, mut seen) = engine.guard.as_agent(read_only, data, || step(engine, text, &code));
     match done {
-        Ok(result) => Ok((result, seen)),
+        Ok((result, dropped)) => {
+            seen.dropped = dropped;
+            Ok((result, seen))
+        }
         Err(fault) => Err(seen.reason.map_or(fault, |reason| Fault::new(FaultKind::Refused, reason))),
     }
 }
 
-fn step(engine: &Engine, text: &str) -> Result<StatementResult, Fault> {
-    let before = engine.connection.total_changes();
+/// Rows of a dropped table, as they were.
+type Dropped = Vec<(String, u64)>;
+
+fn step(engine: &Engine, text: &str, code: &[Token<'_>]) -> Result<(StatementResult, Dropped), Fault> {
     let mut statement = engine.connection.prepare(text)?;
     if statement.parameter_count() > 0 {
-        return Err(Fault::new(
-            FaultKind::Sql,
-            "parameters (?, :name) have no values here: write the values into the statement",
-        ));
+        let message = "parameters (?, :name) have no values here: write the values into the statement";
+        return Err(Fault::new(FaultKind::Sql, message));
     }
-    let read_only = statement.readonly();
+    let dropped = if code[0].is("DROP") { count_dropped(engine) } else { vec![] };
     let mut result = StatementResult {
         columns: statement.column_names().into_iter().map(str::to_owned).collect(),
         ..StatementResult::default()
     };
+    let changes_rows = !statement.readonly()
+        && statement.is_explain() == 0
+        && ["INSERT", "UPDATE", "DELETE", "REPLACE", "WITH"].iter().any(|w| code[0].is(w));
+    collect(&mut statement, &mut result)?;
+    if changes_rows {
+        result.changed = Some(engine.connection.changes());
+    }
+    let scanned = statement.get_status(rusqlite::StatementStatus::FullscanStep);
+    result.warnings = warnings::of(code, &result, scanned);
+    Ok((result, dropped))
+}
+
+/// Row counts of the tables that the compiled statement will drop. Asked with the platform's rights.
+fn count_dropped(engine: &Engine) -> Dropped {
+    let names = engine.guard.dropped();
+    let counts = engine.guard.as_platform(|| seal::count(&engine.connection, &names)).unwrap_or_default();
+    counts.into_iter().map(|c| (c.name, c.rows.unwrap_or(0))).collect()
+}
+
+/// Steps a statement to its end and keeps what fits.
+fn collect(statement: &mut rusqlite::Statement<'_>, result: &mut StatementResult) -> Result<(), Fault> {
+    let read_only = statement.readonly();
     let width = result.columns.len();
     let mut bytes = 0;
     let mut rows = statement.raw_query();
@@ -146,9 +264,8 @@ fn step(engine: &Engine, text: &str) -> Result<StatementResult, Fault> {
             }
             continue;
         }
-        let values: Vec<Value> = (0..width)
-            .map(|n| Ok(render::shorten(Value::from_sql(row.get_ref(n)?), CELL_MAX)))
-            .collect::<rusqlite::Result<_>>()?;
+        let value = |n| Ok(render::shorten(Value::from_sql(row.get_ref(n)?), CELL_MAX));
+        let values: Vec<Value> = (0..width).map(value).collect::<rusqlite::Result<_>>()?;
         let size: usize = values.iter().map(|v| v.display().len() + 3).sum();
         if bytes + size > BYTES_MAX && !result.rows.is_empty() {
             result.left_out += 1;
@@ -157,37 +274,28 @@ fn step(engine: &Engine, text: &str) -> Result<StatementResult, Fault> {
         bytes += size;
         result.rows.push(values);
     }
-    drop(rows);
-    if !read_only && width == 0 {
-        let changes_rows =
-            ["INSERT", "UPDATE", "DELETE", "REPLACE", "WITH"].iter().any(|w| split::code(text)[0].is(w));
-        if changes_rows {
-            result.changed = Some(engine.connection.changes());
-        } else if engine.connection.total_changes() != before {
-            result.note = Some("ok".into());
-        }
-    }
-    Ok(result)
+    Ok(())
 }
 
 /// The look at the schema after a statement that changed it, and what the statement touched.
-fn after(engine: &mut Engine, seen: &Seen, outcome: &mut BatchOutcome) -> Result<(), Fault> {
+fn after(engine: &mut Engine, seen: &Seen, outcome: &mut BatchOutcome) -> Result<Vec<String>, Fault> {
     for table in &seen.used {
         if !outcome.used.contains(table) {
             outcome.used.push(table.clone());
         }
     }
     if !seen.schema {
-        return Ok(());
+        return Ok(vec![]);
     }
     let main = schema::read(&engine.connection, "main")?;
     let temp = schema::read(&engine.connection, "temp")?;
     schema::judge(&engine.connection, (&engine.main, &engine.temp), (&main, &temp))
         .map_err(|reason| Fault::new(FaultKind::Refused, reason))?;
     outcome.schema_changed |= main != engine.main;
+    let duplicates = warnings::duplicates(&engine.main, &main);
     engine.main = main;
     engine.temp = temp;
-    Ok(())
+    Ok(duplicates)
 }
 
 /// Hands the differences over, then commits.
@@ -251,7 +359,7 @@ fn explain(engine: &Engine, mut fault: Fault) -> Fault {
                 engine.limit.as_secs()
             );
         }
-        FaultKind::OutOfMemory => {
+        FaultKind::OutOfMemory if !fault.message.contains("too big") => {
             fault.message = "out of memory: the statement holds too much at once; do it in parts".into();
         }
         _ => {}

@@ -102,6 +102,7 @@ pub(super) fn serve(port: &Port, options: &WorkerArgs, level: Sandbox) -> Result
     capi::watch_changes(&connection, &changes);
     let policy = SharedPolicy::default();
     rules::register(&connection, &policy)?;
+    crate::functions::register(&connection)?;
     let deadline = Deadline::new(port);
     deadline.watch(&mut connection)?;
     let mut engine = Engine {

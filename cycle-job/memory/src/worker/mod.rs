@@ -2,11 +2,13 @@
 
 mod batch;
 mod engine;
+mod hints;
 mod ledger;
 mod load_file;
 mod mount;
 mod seal;
 mod unpack;
+mod warnings;
 
 use std::process::ExitCode;
 

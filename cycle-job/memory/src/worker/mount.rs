@@ -2,7 +2,6 @@
 
 use std::sync::PoisonError;
 
-use rusqlite::config::DbConfig;
 use rusqlite::params_from_iter;
 
 use super::engine::Engine;
@@ -27,12 +26,12 @@ pub(super) fn begin(engine: &mut Engine, policy: MountPolicy) -> Result<(), Faul
     Ok(())
 }
 
-/// Puts rows into one table. No trigger fires: neither our checks, which are for the agent's edits, nor
-/// any of the agent's, which would run with the platform's rights.
+/// Puts rows into one table. No code of the agent's runs: it can make no trigger on a temporary table, and
+/// triggers of the memory file can't be on one.
 pub(super) fn rows(engine: &mut Engine, table: &str, first: bool, rows: &[Row]) -> Result<(), Fault> {
     let mount = Mount::find(table)
         .ok_or_else(|| Fault::new(FaultKind::Internal, format!("no mount named {table}")))?;
-    without_triggers(engine, |engine| {
+    or_undo(engine, |engine| {
         if first {
             engine.connection.execute(&format!("DELETE FROM temp.{}", mount.name), [])?;
         }
@@ -57,7 +56,7 @@ pub(super) fn rows(engine: &mut Engine, table: &str, first: bool, rows: &[Row]) 
 
 /// Puts the agent's edits on top of the fresh rows and commits.
 pub(super) fn end(engine: &mut Engine, edits: &[MountEdit]) -> Result<(), Fault> {
-    without_triggers(engine, |engine| {
+    or_undo(engine, |engine| {
         for edit in edits {
             let Some(mount) = Mount::find(&edit.table) else { continue };
             engine
@@ -77,13 +76,8 @@ pub(super) fn end(engine: &mut Engine, edits: &[MountEdit]) -> Result<(), Fault>
     Ok(())
 }
 
-fn without_triggers(
-    engine: &mut Engine,
-    work: impl FnOnce(&mut Engine) -> Result<(), Fault>,
-) -> Result<(), Fault> {
-    engine.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
+fn or_undo(engine: &mut Engine, work: impl FnOnce(&mut Engine) -> Result<(), Fault>) -> Result<(), Fault> {
     let done = work(engine);
-    engine.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, true)?;
     if done.is_err() && !engine.connection.is_autocommit() {
         engine.connection.execute_batch("ROLLBACK")?;
         engine.mounted = false;

@@ -1,4 +1,5 @@
 //! The engine from outside: real children, real files.
 
+mod attacks;
 mod path;
 mod support;

@@ -6,7 +6,7 @@ use cicada_memory::{Check, FaultKind, Value};
 
 use crate::support::{Place, config, now};
 
-fn message(id: &str, body: &str) -> IncomingMessage {
+pub(crate) fn message(id: &str, body: &str) -> IncomingMessage {
     IncomingMessage {
         id: id.into(),
         channel: "Web".into(),
