@@ -5,15 +5,23 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+pub mod active;
+mod agent_status;
 pub mod conditions;
+pub mod cycle_status;
+pub mod decide;
 pub mod due;
+pub mod gate;
 pub mod job;
 pub mod names;
+pub mod observed;
 pub mod plan;
 pub mod result;
 pub mod schedule;
 pub mod spec;
 
+pub use decide::{Action, Plan, decide};
+pub use observed::Observed;
 pub use plan::{plan_config, plan_run};
 pub use spec::{OperatorDefaults, SpecError};
 

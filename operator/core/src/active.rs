@@ -1,0 +1,220 @@
+//! The one cycle that is at work: start its Job, watch it start, take up its end.
+
+use cicada_crds::{
+    cycle::{CycleRef, Phase},
+    status::{ActiveCycle, LastCycle},
+};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::{
+    agent_status, cycle_status,
+    decide::{Action, Step},
+    gate::NOT_STARTED,
+    job::START_TIMEOUT,
+    names,
+    observed::{CycleView, JobView, ReportJob},
+    result::{CycleEnd, JobEnd, Verdict, judge},
+    spec,
+};
+
+/// A Job without a started pod is looked at after this long.
+pub const FIRST_LOOK: SignedDuration = SignedDuration::from_secs(60);
+/// A pod that is still terminating this long after its grace period is on a node that is gone.
+const NODE_LOST_AFTER: SignedDuration = SignedDuration::from_secs(60);
+
+pub(crate) fn proceed(step: &mut Step<'_>, active: &ActiveCycle) {
+    let Some(cycle) = step.seen.cycles.iter().find(|c| c.uid == active.uid).filter(|c| !c.deleting) else {
+        return canceled(step, active);
+    };
+    if cycle.is_terminal() {
+        return already_ended(step, cycle);
+    }
+    match step.seen.job {
+        None if step.seen.job_vanished => {
+            let end = CycleEnd::failed("JobDeleted", "somebody deleted the Job of this cycle", false);
+            finish(step, cycle, &end, None);
+        }
+        None => start(step, cycle),
+        Some(job) => match &job.end {
+            Some(end) => ended(step, cycle, job, end),
+            None => watch(step, cycle, job),
+        },
+    }
+}
+
+fn start(step: &mut Step<'_>, cycle: &CycleView) {
+    if let Some(problem) = &step.problem {
+        // The manifest broke between claim and start: give the agent back, the cycle waits.
+        let (reason, message) = (problem.reason(), problem.to_string());
+        step.keep_waiting(cycle, reason, &message);
+        step.status.active_cycle = None;
+        return;
+    }
+    let lead = cycle.reference();
+    // What an earlier try wrote stands: the Job may exist with just these.
+    let joined = if cycle.phase == Some(Phase::Running) { cycle.joined.clone() } else { step.joined(cycle) };
+    if cycle.phase != Some(Phase::Running) {
+        let job = names::job(&cycle.name, &cycle.uid);
+        step.set_cycle(lead.clone(), cycle_status::running(cycle, &job, &joined, step.now));
+    }
+    step.note(false, "SuccessfulCreate", format!("started cycle {}", cycle.name), Some(lead.clone()));
+    step.actions.push(Action::StartJob { lead, joined });
+    step.look_again_at(step.now + FIRST_LOOK);
+}
+
+/// The Job is there and has not ended.
+fn watch(step: &mut Step<'_>, cycle: &CycleView, job: &JobView) {
+    let grace = spec::sizes(&step.seen.agent.spec).map_or(600, |s| s.grace);
+    if let Some(since) = job.ending_since {
+        let lost_at =
+            since + SignedDuration::from_secs(i64::try_from(grace).unwrap_or(600)) + NODE_LOST_AFTER;
+        if step.now >= lost_at {
+            delete_job(step, job);
+            let end = CycleEnd::failed(
+                "NodeLost",
+                "the pod did not end within its grace period: its node is gone",
+                false,
+            );
+            return finish(step, cycle, &end, None);
+        }
+        step.look_again_at(lost_at);
+    }
+    if job.suspended {
+        return step.keep_waiting(cycle, "Queued", "the Job is suspended, for example by Kueue");
+    }
+    if job.started {
+        if cycle.phase != Some(Phase::Running) {
+            let name = job.name.clone();
+            step.set_cycle(cycle.reference(), cycle_status::running(cycle, &name, &cycle.joined, step.now));
+        }
+        return;
+    }
+    let timeout = job.created + SignedDuration::from_secs(i64::try_from(START_TIMEOUT).unwrap_or(900));
+    let waiting = job.waiting.clone();
+    if step.now >= timeout {
+        return not_started(step, cycle, job);
+    }
+    if let Some(waiting) = waiting {
+        step.keep_waiting(cycle, &waiting.reason, &waiting.message);
+    }
+    // Images and quota change without telling us; a minute is soon enough for a status.
+    step.look_again_at(step.now + FIRST_LOOK);
+    step.look_again_at(timeout);
+}
+
+/// Neither success nor failure: the cycle goes back to the queue, and the agent waits a while.
+fn not_started(step: &mut Step<'_>, cycle: &CycleView, job: &JobView) {
+    delete_job(step, job);
+    let waiting = job.waiting.clone().unwrap_or_default();
+    let reason = if waiting.reason.is_empty() { NOT_STARTED.to_owned() } else { waiting.reason };
+    let message = format!("not started within {START_TIMEOUT} s: {}", waiting.message);
+    let mut fresh = cycle.clone();
+    (fresh.started, fresh.job, fresh.joined) = (None, None, vec![]);
+    step.set_cycle(cycle.reference(), cycle_status::pending(&fresh, &reason, &message, step.now));
+    step.note(true, NOT_STARTED, format!("cycle {}: {message}", cycle.name), Some(cycle.reference()));
+    step.status.active_cycle = None;
+    step.status.last_cycle = Some(LastCycle {
+        name: cycle.name.clone(),
+        triggers: agent_status::kinds(cycle),
+        started: Some(job.created),
+        duration: Some(step.now.duration_since(job.created).as_secs()),
+        outcome: None,
+        result: Some(NOT_STARTED.into()),
+        message: Some(cicada_contract::text::cut(&message, 256)),
+    });
+    step.again = true;
+}
+
+fn ended(step: &mut Step<'_>, cycle: &CycleView, job: &JobView, end: &JobEnd) {
+    let asked = match &job.report_job {
+        Some(ReportJob::Running) => {
+            step.look_again_at(step.now + FIRST_LOOK);
+            return;
+        }
+        Some(ReportJob::Ended(report)) => Some(report.as_ref().as_ref()),
+        None => None,
+    };
+    match judge(end, asked) {
+        Verdict::AskStore => {
+            step.actions.push(Action::StartReportJob { cycle: cycle.reference() });
+            step.look_again_at(step.now + FIRST_LOOK);
+        }
+        Verdict::Ended(how) => finish(step, cycle, &how, Some(end)),
+    }
+}
+
+/// Writes the end of the lead and of those that joined it, and frees the agent.
+pub(crate) fn finish(step: &mut Step<'_>, cycle: &CycleView, end: &CycleEnd, job: Option<&JobEnd>) {
+    let (now, lead) = (step.now, cycle.reference());
+    step.set_cycle(lead.clone(), cycle_status::ended(cycle, end, job, None, now));
+    for reference in &cycle.joined {
+        let joined = step.seen.cycles.iter().find(|c| c.uid == reference.uid);
+        if let Some(joined) = joined.filter(|c| !c.is_terminal() && !c.deleting) {
+            step.set_cycle(
+                joined.reference(),
+                cycle_status::ended(joined, end, None, Some(lead.clone()), now),
+            );
+        }
+    }
+    conclude_cycle(step, cycle, end, job.and_then(|j| j.at).unwrap_or(now));
+}
+
+fn conclude_cycle(step: &mut Step<'_>, cycle: &CycleView, end: &CycleEnd, at: Timestamp) {
+    agent_status::take_up(step, cycle, end, at);
+    let text = match end.message.as_str() {
+        "" => format!("cycle {} ended: {}", cycle.name, end.reason),
+        message => format!("cycle {} ended: {}: {message}", cycle.name, end.reason),
+    };
+    step.note(end.phase == Phase::Failed, "SawCompletedJob", text, Some(cycle.reference()));
+    step.status.active_cycle = None;
+    step.again = true;
+}
+
+/// The cycle's end was written, but not the agent's: an operator was restarted in between.
+fn already_ended(step: &mut Step<'_>, cycle: &CycleView) {
+    let job = step.seen.job.and_then(|j| j.end.as_ref().map(|e| (j, e)));
+    if let Some((job, end)) = job {
+        let asked = match &job.report_job {
+            Some(ReportJob::Ended(report)) => Some(report.as_ref().as_ref()),
+            _ => Some(None),
+        };
+        if let Verdict::Ended(how) = judge(end, asked) {
+            return conclude_cycle(step, cycle, &how, end.at.unwrap_or(step.now));
+        }
+    }
+    let mut end = CycleEnd::failed(cycle.reason.as_deref().unwrap_or("Unknown"), "", false);
+    end.phase = cycle.phase.unwrap_or(Phase::Failed);
+    conclude_cycle(step, cycle, &end, cycle.finished.unwrap_or(step.now));
+}
+
+/// Somebody deleted the cycle: its Job gets SIGTERM, and the agent is free once the Job is gone.
+/// Cycles that had joined it name no lead yet, so they simply wait again.
+fn canceled(step: &mut Step<'_>, active: &ActiveCycle) {
+    if let Some(job) = step.seen.job {
+        delete_job(step, job);
+        step.look_again_at(step.now + FIRST_LOOK);
+        return;
+    }
+    let cycle = CycleRef { name: active.name.clone(), uid: active.uid.clone() };
+    step.note(
+        false,
+        "Canceled",
+        format!("cycle {} was deleted while it was at work", active.name),
+        Some(cycle),
+    );
+    step.status.last_cycle = Some(LastCycle {
+        name: active.name.clone(),
+        started: active.since,
+        duration: active.since.map(|s| step.now.duration_since(s).as_secs()),
+        result: Some("Canceled".into()),
+        ..LastCycle::default()
+    });
+    step.status.active_cycle = None;
+    step.again = true;
+}
+
+fn delete_job(step: &mut Step<'_>, job: &JobView) {
+    if !job.deleting {
+        step.actions.push(Action::DeleteJob { name: job.name.clone(), uid: job.uid.clone() });
+    }
+}

@@ -1,0 +1,290 @@
+//! Status of an agent: what a cycle's end changes, and the conditions that follow from it.
+
+use cicada_contract::{
+    CycleReport,
+    report::{Ask, CycleResult},
+    text::{cut, printable},
+};
+use cicada_crds::{
+    PersistentAgentStatus,
+    cycle::{Phase, TriggerKind},
+    status::{AgentScheduleStatus, AskStatus, DeliveryStatus, LastCycle, MemoryStatus, State, UsageStatus},
+};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::{
+    conditions::{self, Wanted},
+    decide::{RESTING, Step},
+    gate::{self, Gate, NOT_STARTED},
+    observed::CycleView,
+    plan::{store_config, store_location},
+    result::CycleEnd,
+    spec::day_zone,
+};
+
+/// Waits before the first delivery cycles; after them every two hours.
+const DELIVERY_WAITS: [SignedDuration; 3] =
+    [SignedDuration::from_mins(1), SignedDuration::from_mins(5), SignedDuration::from_mins(30)];
+const DELIVERY_WAIT: SignedDuration = SignedDuration::from_hours(2);
+/// After this long an undelivered message is given up; the cycle job marks it as failed.
+const DELIVERY_GIVE_UP: SignedDuration = SignedDuration::from_hours(24);
+
+/// An edit of the spec clears what stopped the agent.
+pub(crate) fn forget_failures(status: &mut PersistentAgentStatus) {
+    status.consecutive_failures = None;
+    status.conditions.retain(|c| c.type_ != "Stalled");
+    if let Some(last) = status.last_cycle.as_mut().filter(|l| l.result.as_deref() == Some(NOT_STARTED)) {
+        last.duration = Some(0);
+    }
+}
+
+/// Why a cycle ran, each kind once.
+pub(crate) fn kinds(cycle: &CycleView) -> Vec<TriggerKind> {
+    let mut kinds = vec![];
+    for trigger in &cycle.triggers {
+        if !kinds.contains(&trigger.kind) {
+            kinds.push(trigger.kind);
+        }
+    }
+    kinds
+}
+
+/// Takes a cycle's end into the status of its agent.
+pub(crate) fn take_up(step: &mut Step<'_>, cycle: &CycleView, end: &CycleEnd, at: Timestamp) {
+    let started = cycle.started.unwrap_or(cycle.created);
+    let outcome = end.report.as_ref().and_then(|r| serde_json::to_value(r.outcome).ok());
+    step.status.last_cycle = Some(LastCycle {
+        name: cycle.name.clone(),
+        triggers: kinds(cycle),
+        started: Some(started),
+        duration: Some(at.duration_since(started).as_secs().max(0)),
+        outcome: outcome.and_then(|v| v.as_str().map(str::to_owned)),
+        result: Some(end.reason.clone()),
+        message: Some(cut(&printable(&end.message), 256)).filter(|m| !m.is_empty()),
+    });
+    let generation = step.status.observed_generation;
+    let now = step.now;
+    if end.phase == Phase::Succeeded {
+        step.status.last_successful_time = Some(at);
+        step.status.consecutive_failures = None;
+        conditions::apply(
+            &mut step.status.conditions,
+            Wanted::new("LastCycleFailed", false, end.reason.clone(), ""),
+            generation,
+            now,
+        );
+        conditions::apply(&mut step.status.conditions, Wanted::absent("Stalled"), generation, now);
+    } else {
+        step.status.last_failure_time = Some(at);
+        if end.counts {
+            step.status.consecutive_failures = Some(step.status.consecutive_failures.unwrap_or(0) + 1);
+        }
+        let failed = Wanted::new("LastCycleFailed", true, end.reason.clone(), &end.message);
+        conditions::apply(&mut step.status.conditions, failed, generation, now);
+        if end.stalls {
+            conditions::apply(
+                &mut step.status.conditions,
+                Wanted::new("Stalled", true, end.reason.clone(), &end.message),
+                generation,
+                now,
+            );
+        }
+    }
+    if let Some(snapshot) = cycle.restore.as_ref().filter(|_| end.phase == Phase::Succeeded) {
+        let token = step
+            .seen
+            .agent
+            .spec
+            .memory
+            .as_ref()
+            .and_then(|m| m.restore_from.as_ref())
+            .and_then(|r| r.token.clone());
+        let memory = step.status.memory.get_or_insert_default();
+        memory.applied_restore = Some(format!("{snapshot}/{}", token.unwrap_or_default()));
+    }
+    if let Some(report) = &end.report {
+        take_up_report(step, cycle, report, at);
+    }
+}
+
+fn take_up_report(step: &mut Step<'_>, cycle: &CycleView, report: &CycleReport, at: Timestamp) {
+    let generation = step.status.observed_generation;
+    let now = step.now;
+    if let Some(memory) = &report.memory {
+        let before = step.status.memory.take().unwrap_or_default();
+        let persisted = memory.snapshot.is_some();
+        step.status.memory = Some(MemoryStatus {
+            store: store_config(&step.seen.agent.spec, step.seen.defaults).ok().map(|s| store_location(&s)),
+            snapshot: memory.snapshot.clone(),
+            epoch: Some(memory.epoch),
+            size: Some(memory.size),
+            archive_size: Some(memory.archive_size),
+            tables: Some(memory.tables),
+            persisted_at: memory
+                .persisted_at
+                .and_then(|s| Timestamp::from_second(s).ok())
+                .or(before.persisted_at),
+            checked_at: Some(at),
+            applied_restore: before.applied_restore,
+            summary: persisted.then(|| summary(memory.size, memory.tables)),
+        });
+        let persisted = match report.result {
+            CycleResult::Done => Wanted::new("LastCyclePersisted", true, "Persisted", ""),
+            CycleResult::AlreadyHandled => Wanted::new("LastCyclePersisted", true, "AlreadyHandled", ""),
+            CycleResult::Failed => {
+                let changed = memory.snapshot != memory.before;
+                Wanted::new(
+                    "LastCyclePersisted",
+                    changed,
+                    if changed { "Persisted" } else { "NotPersisted" },
+                    "",
+                )
+            }
+        };
+        conditions::apply(&mut step.status.conditions, persisted, generation, now);
+        if memory.adopted {
+            let adopted = Wanted::new(
+                "MemoryAdopted",
+                true,
+                "Adopted",
+                "the store had the memory of an earlier agent of this name",
+            );
+            conditions::apply(&mut step.status.conditions, adopted, generation, now);
+            step.note(
+                false,
+                "MemoryAdopted",
+                "the store had the memory of an earlier agent of this name".into(),
+                None,
+            );
+        }
+    }
+    if report.result != CycleResult::Failed {
+        step.status.agent_schedules = own_schedules(&step.status.agent_schedules, report, at);
+        let (proposals, questions): (Vec<&Ask>, Vec<&Ask>) =
+            report.asks.iter().partition(|a| a.kind != "human");
+        step.status.proposals = proposals.into_iter().take(10).map(ask).collect();
+        step.status.human_requests = questions.into_iter().take(5).map(ask).collect();
+    }
+    step.status.delivery = delivery(step.status.delivery.as_ref(), report, cycle, at);
+    step.status.usage = usage(step, cycle, report, at);
+}
+
+fn summary(bytes: u64, tables: u32) -> String {
+    #[expect(clippy::cast_precision_loss)]
+    let size = match bytes {
+        0..1_048_576 => format!("{} KiB", bytes.div_ceil(1024)),
+        1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+        _ => format!("{:.1} GiB", bytes as f64 / 1_073_741_824.0),
+    };
+    format!("{size}, {tables} {}", if tables == 1 { "table" } else { "tables" })
+}
+
+fn ask(from: &Ask) -> AskStatus {
+    AskStatus {
+        id: cut(&printable(&from.id), 64),
+        kind: cut(&printable(&from.kind), 32),
+        hash: Some(cut(&from.hash, 64)).filter(|h| !h.is_empty()),
+        summary: Some(cut(&printable(&from.summary), 80)),
+    }
+}
+
+fn own_schedules(
+    before: &[AgentScheduleStatus],
+    report: &CycleReport,
+    at: Timestamp,
+) -> Vec<AgentScheduleStatus> {
+    report
+        .agent_schedules
+        .iter()
+        .take(12)
+        .map(|s| {
+            let known = before
+                .iter()
+                .find(|b| b.key == s.key && b.schedule == s.schedule && b.time_zone == s.time_zone);
+            known.cloned().unwrap_or_else(|| AgentScheduleStatus {
+                key: cut(&printable(&s.key), 16),
+                schedule: cut(&printable(&s.schedule), 64),
+                time_zone: s.time_zone.clone(),
+                since: Some(at),
+                last_slot: None,
+            })
+        })
+        .collect()
+}
+
+fn delivery(
+    before: Option<&DeliveryStatus>,
+    report: &CycleReport,
+    cycle: &CycleView,
+    at: Timestamp,
+) -> Option<DeliveryStatus> {
+    let pending = &report.pending;
+    if pending.inbox == 0 && pending.outbox == 0 {
+        return None;
+    }
+    let attempts = before.and_then(|b| b.attempts).unwrap_or(0) + u32::from(cycle.is_delivery());
+    let since = before.and_then(|b| b.since).unwrap_or(at);
+    let wait = DELIVERY_WAITS.get(attempts as usize).copied().unwrap_or(DELIVERY_WAIT);
+    let told = pending.next_delivery.and_then(|s| Timestamp::from_second(s).ok());
+    let next = told.map_or(at + wait, |t| t.max(at + DELIVERY_WAITS[0]));
+    Some(DeliveryStatus {
+        inbox: Some(pending.inbox),
+        outbox: Some(pending.outbox),
+        attempts: Some(attempts),
+        since: Some(since),
+        // One more cycle after that time lets the job mark what it gives up.
+        next: (at.duration_since(since) <= DELIVERY_GIVE_UP).then_some(next),
+    })
+}
+
+fn usage(step: &Step<'_>, cycle: &CycleView, report: &CycleReport, at: Timestamp) -> Option<UsageStatus> {
+    let zone = day_zone(&step.seen.agent.spec).ok()?;
+    let day = at.to_zoned(zone).date().to_string();
+    let before = step.status.usage.clone().unwrap_or_default();
+    let today = before.day.as_deref() == Some(day.as_str());
+    let tokens = report.usage.input_tokens + report.usage.output_tokens;
+    let kept = |value: Option<u64>| if today { value.unwrap_or(0) } else { 0 };
+    Some(UsageStatus {
+        tokens_today: Some(kept(before.tokens_today) + tokens),
+        cost_today: Some(if today { before.cost_today.unwrap_or(0.0) } else { 0.0 } + report.usage.cost),
+        cycles_today: Some(
+            if today { before.cycles_today.unwrap_or(0) } else { 0 }
+                + u32::from(gate::counts_towards_cycles_per_day(cycle)),
+        ),
+        tokens_total: Some(before.tokens_total.unwrap_or(0) + tokens),
+        day: Some(day),
+    })
+}
+
+/// State and the conditions that follow from everything else.
+pub(crate) fn conclude(step: &mut Step<'_>, gate: Option<&Gate>) {
+    let stall = step.problem.as_ref().map(|p| (p.reason().to_owned(), p.to_string()));
+    let stall = stall
+        .or_else(|| gate::stall_of_cycle(step).map(|(class, message)| (class.reason().to_owned(), message)));
+    let waiting = !step.waiting().is_empty() && step.seen.environment.full;
+    let state = match (&step.status.active_cycle, gate) {
+        (Some(_), _) => State::Running,
+        (None, Some(gate)) => gate.state,
+        (None, None) if waiting => State::Queued,
+        (None, None) => RESTING,
+    };
+    step.status.state = Some(state);
+    let generation = step.status.observed_generation;
+    let wanted = match (&stall, gate) {
+        (Some((reason, message)), _) => [
+            Wanted::new("Stalled", true, reason.clone(), message),
+            Wanted::new("Ready", false, reason.clone(), message),
+        ],
+        (None, Some(gate)) => {
+            [Wanted::absent("Stalled"), Wanted::new("Ready", true, gate.reason.clone(), &gate.message)]
+        }
+        // One reason for Idle and Running: a condition that changed with each cycle would wake every watcher.
+        (None, None) => [Wanted::absent("Stalled"), Wanted::new("Ready", true, "Ready", "")],
+    };
+    for wanted in wanted.into_iter().chain([Wanted::absent("Reconciling")]) {
+        conditions::apply(&mut step.status.conditions, wanted, generation, step.now);
+    }
+    for condition in &mut step.status.conditions {
+        condition.observed_generation = generation;
+    }
+}

@@ -1,0 +1,121 @@
+//! Status of an AgentCycle in each of its phases.
+
+use cicada_contract::{report::TableChange, text::cut};
+use cicada_crds::{
+    AgentCycleStatus,
+    cycle::{CycleRef, CycleUsage, Phase},
+};
+use jiff::Timestamp;
+
+use crate::{
+    conditions::{self, Wanted},
+    observed::CycleView,
+    result::{CycleEnd, JobEnd},
+};
+
+/// The spec of a cycle never changes, so there is one generation.
+const GENERATION: i64 = 1;
+
+fn base(view: &CycleView, phase: Phase, reason: &str) -> AgentCycleStatus {
+    AgentCycleStatus {
+        observed_generation: Some(GENERATION),
+        phase: Some(phase),
+        reason: Some(reason.to_owned()),
+        job: view.job.clone(),
+        started: view.started,
+        joined: view.joined.clone(),
+        ..AgentCycleStatus::default()
+    }
+}
+
+fn condition(
+    status: &mut AgentCycleStatus,
+    type_: &'static str,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) {
+    conditions::apply(
+        &mut status.conditions,
+        Wanted::new(type_, true, reason, message),
+        Some(GENERATION),
+        now,
+    );
+}
+
+/// It waits.
+pub fn pending(view: &CycleView, reason: &str, message: &str, now: Timestamp) -> AgentCycleStatus {
+    let mut status = base(view, Phase::Pending, reason);
+    status.message = Some(message.to_owned()).filter(|m| !m.is_empty());
+    condition(&mut status, "Reconciling", reason, message, now);
+    status
+}
+
+/// It is at work, with those that it takes along.
+pub fn running(view: &CycleView, job: &str, joined: &[CycleRef], now: Timestamp) -> AgentCycleStatus {
+    let mut status = base(view, Phase::Running, "Running");
+    status.job = Some(job.to_owned());
+    status.started = Some(view.started.unwrap_or(now));
+    status.joined = joined.to_vec();
+    condition(&mut status, "Reconciling", "Running", "", now);
+    status
+}
+
+/// It ended. `lead` is the cycle that took it along.
+pub fn ended(
+    view: &CycleView,
+    end: &CycleEnd,
+    job: Option<&JobEnd>,
+    lead: Option<CycleRef>,
+    now: Timestamp,
+) -> AgentCycleStatus {
+    let mut status = base(view, end.phase, &end.reason);
+    status.finished = Some(job.and_then(|j| j.at).unwrap_or(now));
+    status.message = Some(end.message.clone()).filter(|m| !m.is_empty());
+    status.class = end.class.map(|c| c.label().to_owned());
+    status.image = job.and_then(|j| j.image.clone());
+    status.attempts = job.map(|j| j.attempts);
+    status.lead = lead;
+    if let Some(report) = &end.report {
+        status.outcome =
+            serde_json::to_value(report.outcome).ok().and_then(|v| v.as_str().map(str::to_owned));
+        status.recovered = report.recovered.then_some(true);
+        status.ended_by.clone_from(&report.ended_by);
+        status.snapshot_before = report.memory.as_ref().and_then(|m| m.before.clone());
+        status.snapshot_after = report
+            .memory
+            .as_ref()
+            .and_then(|m| m.snapshot.clone())
+            .filter(|s| Some(s) != status.snapshot_before.as_ref());
+        status.tables = report.tables.iter().map(table).collect();
+        status.warnings = report.warnings.iter().take(5).map(|w| cut(w, 120)).collect();
+        let usage = &report.usage;
+        status.usage = Some(CycleUsage {
+            model_calls: Some(usage.model_calls),
+            tool_calls: Some(usage.tool_calls),
+            tokens: Some(usage.input_tokens + usage.output_tokens),
+            cost: Some(usage.cost),
+            messages: Some(usage.messages),
+        });
+        if report.attempt > 0 {
+            status.attempts = Some(report.attempt);
+        }
+    }
+    match end.phase {
+        Phase::Failed => {
+            condition(&mut status, "Failed", &end.reason, &end.message, now);
+            condition(&mut status, "Stalled", &end.reason, &end.message, now);
+        }
+        _ => condition(&mut status, "Complete", &end.reason, &end.message, now),
+    }
+    status
+}
+
+/// `prices: 560 rows (new)`, `prices: 600 rows (+40 ~3 -1)`, `prices: dropped`.
+fn table(change: &TableChange) -> String {
+    let Some(rows) = change.rows else { return format!("{}: dropped", change.name) };
+    if change.before.is_none() {
+        return format!("{}: {rows} rows (new)", change.name);
+    }
+    format!("{}: {rows} rows (+{} ~{} -{})", change.name, change.inserted, change.updated, change.deleted)
+}

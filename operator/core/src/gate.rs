@@ -1,0 +1,166 @@
+//! What keeps an agent from starting a cycle, and which cycles it lets through all the same.
+
+use cicada_contract::{Ending, FailureClass};
+use cicada_crds::{agent::PAUSE_AFTER_FAILURES, cycle::TriggerKind, status::State};
+use jiff::{SignedDuration, Timestamp, ToSpan as _};
+
+use crate::{HOLD, conditions, decide::Step, observed::CycleView, spec::day_zone};
+
+/// Result of a cycle whose pod never started: it never counts, and is tried again after a while.
+pub const NOT_STARTED: &str = "NotStarted";
+/// Wait after a cycle that did not start: quota and images rarely come back sooner.
+const NOT_STARTED_WAIT: SignedDuration = SignedDuration::from_mins(5);
+/// Wait after the first failure in a row; doubles with each.
+const BACKOFF_FIRST: SignedDuration = SignedDuration::from_mins(1);
+/// Longest wait between failed cycles.
+const BACKOFF_MAX: SignedDuration = SignedDuration::from_hours(1);
+
+/// Why no cycle starts by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gate {
+    /// What the agent shows.
+    pub state: State,
+    /// CamelCase, also the reason of the cycles that wait.
+    pub reason: String,
+    /// One line.
+    pub message: String,
+    /// When it opens by itself.
+    pub until: Option<Timestamp>,
+    passes: Passes,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Passes {
+    Nothing,
+    Requests,
+    Deliveries,
+    /// Slots too: only the state is shown.
+    Everything,
+}
+
+impl Gate {
+    /// This cycle may start although the gate stands.
+    pub fn lets(&self, cycle: &CycleView) -> bool {
+        match self.passes {
+            Passes::Nothing => false,
+            Passes::Requests => cycle.is_request(),
+            Passes::Deliveries => cycle.is_delivery() || cycle.restore.is_some(),
+            Passes::Everything => true,
+        }
+    }
+
+    /// Slots may start although the gate stands.
+    pub fn lets_slots(&self) -> bool {
+        self.passes == Passes::Everything
+    }
+}
+
+fn gate(state: State, reason: impl Into<String>, message: impl Into<String>, passes: Passes) -> Gate {
+    Gate { state, reason: reason.into(), message: message.into(), until: None, passes }
+}
+
+/// The first gate that stands, in the order in which a person would want to know.
+pub(crate) fn find(step: &Step<'_>) -> Option<Gate> {
+    if let Some(problem) = &step.problem {
+        return Some(gate(State::Stalled, problem.reason(), problem.to_string(), Passes::Nothing));
+    }
+    if step.seen.agent.spec.suspend == Some(true) {
+        return Some(gate(State::Suspended, "Suspended", "spec.suspend is true", Passes::Nothing));
+    }
+    if let Some(why) = held(step) {
+        return Some(gate(State::Held, "Held", why, Passes::Nothing));
+    }
+    stalled(step).or_else(|| paused(step)).or_else(|| over_budget(step)).or_else(|| backing_off(step))
+}
+
+fn held(step: &Step<'_>) -> Option<String> {
+    let annotation = step.seen.agent.metadata.annotations.as_ref().and_then(|a| a.get(HOLD));
+    annotation.cloned().or_else(|| step.seen.environment.hold.clone())
+}
+
+/// A stall that a cycle caused stands until a cycle succeeds or the spec is edited.
+pub(crate) fn stall_of_cycle(step: &Step<'_>) -> Option<(FailureClass, String)> {
+    let stalled = conditions::find(&step.status.conditions, "Stalled").filter(|c| c.status == "True")?;
+    let class = FailureClass::all().find(|c| c.ending() == Ending::Stall && c.reason() == stalled.reason)?;
+    Some((class, stalled.message.clone()))
+}
+
+fn stalled(step: &Step<'_>) -> Option<Gate> {
+    let (class, message) = stall_of_cycle(step)?;
+    // The operator reads no Secret, so the next slot is how it learns that a missing one was created;
+    // such an attempt ends before it costs anything.
+    let probes = matches!(
+        class,
+        FailureClass::SecretMissing | FailureClass::ConfigMissing | FailureClass::StoreRefused
+    );
+    let passes = if probes && paused(step).is_none() { Passes::Everything } else { Passes::Requests };
+    Some(gate(State::Stalled, class.reason(), message, passes))
+}
+
+fn paused(step: &Step<'_>) -> Option<Gate> {
+    let limit = step.seen.agent.spec.pause_after_failures.unwrap_or(PAUSE_AFTER_FAILURES);
+    let failures = step.status.consecutive_failures.unwrap_or(0);
+    let message =
+        format!("{failures} cycles failed in a row; an edit of the spec or a request resumes the agent");
+    (limit > 0 && failures >= limit).then(|| gate(State::Paused, "Paused", message, Passes::Requests))
+}
+
+fn over_budget(step: &Step<'_>) -> Option<Gate> {
+    let spec = &step.seen.agent.spec;
+    let zone = day_zone(spec).ok()?;
+    let today = step.now.to_zoned(zone);
+    let usage = step.status.usage.as_ref().filter(|u| u.day.as_deref() == Some(&today.date().to_string()))?;
+    let limits = spec.limits.clone().unwrap_or_default();
+    let tokens = limits.tokens_per_day.unwrap_or(cicada_contract::plan::Limits::default().tokens_per_day);
+    let cost = limits.cost_per_day.unwrap_or(0.0);
+    let spent = match (usage.tokens_today.unwrap_or(0), usage.cost_today.unwrap_or(0.0)) {
+        (t, _) if tokens > 0 && t >= tokens => format!("{t} of {tokens} tokens of this day are spent"),
+        (_, c) if cost > 0.0 && c >= cost => format!("{c:.2} of {cost:.2} of this day are spent"),
+        _ => return None,
+    };
+    let midnight =
+        today.date().checked_add(1.day()).ok()?.to_zoned(today.time_zone().clone()).ok()?.timestamp();
+    let mut gate = gate(State::OverBudget, "OverBudget", spent, Passes::Deliveries);
+    gate.until = Some(midnight);
+    Some(gate)
+}
+
+fn backing_off(step: &Step<'_>) -> Option<Gate> {
+    let last = step.status.last_cycle.as_ref()?;
+    let failures = step.status.consecutive_failures.unwrap_or(0);
+    let not_started = last.result.as_deref() == Some(NOT_STARTED);
+    let (since, wait, reason) = if not_started {
+        let end = last.started? + SignedDuration::from_secs(last.duration.unwrap_or(0));
+        (end, NOT_STARTED_WAIT, NOT_STARTED)
+    } else {
+        (step.status.last_failure_time.filter(|_| failures > 0)?, backoff(failures), "BackingOff")
+    };
+    let until = since + wait;
+    if until <= step.now {
+        return None;
+    }
+    let mut gate = gate(
+        State::BackingOff,
+        reason,
+        format!("the last cycle failed; the next may start at {until}"),
+        Passes::Requests,
+    );
+    if not_started {
+        gate.passes = Passes::Nothing;
+    }
+    gate.until = Some(until);
+    Some(gate)
+}
+
+/// Wait after this many failures in a row.
+pub fn backoff(failures: u32) -> SignedDuration {
+    (BACKOFF_FIRST * 2i32.pow(failures.saturating_sub(1).min(6))).min(BACKOFF_MAX)
+}
+
+/// Cycles that a message, a peer, a commitment or the agent itself caused count towards cyclesPerDay.
+pub fn counts_towards_cycles_per_day(cycle: &CycleView) -> bool {
+    cycle
+        .triggers
+        .iter()
+        .any(|t| matches!(t.kind, TriggerKind::Message | TriggerKind::Peer | TriggerKind::Commitment))
+}

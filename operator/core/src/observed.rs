@@ -1,0 +1,166 @@
+//! What a decision is made from: plain data that the edges have gathered.
+
+use cicada_contract::CycleReport;
+use cicada_crds::{
+    AgentCycle, PersistentAgent,
+    cycle::{CycleRef, CycleTrigger, Phase, TriggerKind},
+};
+use jiff::Timestamp;
+
+use crate::{plan::is_owned_by, result::JobEnd, spec::OperatorDefaults};
+
+/// Everything about one agent at one time.
+#[derive(Debug, Clone)]
+pub struct Observed<'a> {
+    /// The agent. Long texts (charter, SQL) may be left out: no decision reads them.
+    pub agent: &'a PersistentAgent,
+    /// All cycles that refer to it, in any order.
+    pub cycles: &'a [CycleView],
+    /// The Job of `status.activeCycle`, if there is one.
+    pub job: Option<&'a JobView>,
+    /// The Job of `status.activeCycle` was there and somebody deleted it.
+    pub job_vanished: bool,
+    /// Circumstances outside of the agent.
+    pub environment: &'a Environment,
+    /// The operator's part of each plan.
+    pub defaults: &'a OperatorDefaults,
+}
+
+/// Circumstances outside of the agent.
+#[derive(Debug, Clone, Default)]
+pub struct Environment {
+    /// Why nothing may start: the namespace or the operator is on hold.
+    pub hold: Option<String>,
+    /// As many cycles run as may run.
+    pub full: bool,
+}
+
+/// What decisions need of an AgentCycle; small, because tens of thousands are kept in memory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CycleView {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// When it was made.
+    pub created: Timestamp,
+    /// The operator made it for this very agent.
+    pub own: bool,
+    /// Why it runs; one Request where the spec says nothing.
+    pub triggers: Vec<CycleTrigger>,
+    /// Snapshot to restore.
+    pub restore: Option<String>,
+    /// Bytes of message and instruction.
+    pub bytes: usize,
+    /// Seconds after its end when it is deleted.
+    pub ttl: Option<u64>,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// Where it stands; None = no status yet.
+    pub phase: Option<Phase>,
+    /// Its reason.
+    pub reason: Option<String>,
+    /// When its Job was made.
+    pub started: Option<Timestamp>,
+    /// When it ended.
+    pub finished: Option<Timestamp>,
+    /// Name of its Job.
+    pub job: Option<String>,
+    /// Cycles that it takes along.
+    pub joined: Vec<CycleRef>,
+}
+
+impl CycleView {
+    /// From the object. `agent_uid` tells the operator's own cycles from people's.
+    pub fn new(cycle: &AgentCycle, agent_uid: &str) -> Self {
+        let status = cycle.status.clone().unwrap_or_default();
+        let spec = &cycle.spec;
+        let message =
+            spec.message.as_ref().map_or(0, |m| m.body.len() + m.subject.as_ref().map_or(0, String::len));
+        Self {
+            name: cycle.metadata.name.clone().unwrap_or_default(),
+            uid: cycle.metadata.uid.clone().unwrap_or_default(),
+            created: cycle.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0),
+            own: is_owned_by(cycle, agent_uid),
+            triggers: if spec.triggers.is_empty() {
+                vec![CycleTrigger::default()]
+            } else {
+                spec.triggers.clone()
+            },
+            restore: spec.restore.as_ref().map(|r| r.snapshot.clone()),
+            bytes: message + spec.instruction.as_ref().map_or(0, String::len),
+            ttl: spec.ttl_seconds_after_finished,
+            deleting: cycle.metadata.deletion_timestamp.is_some(),
+            phase: status.phase,
+            reason: status.reason,
+            started: status.started,
+            finished: status.finished,
+            job: status.job,
+            joined: status.joined,
+        }
+    }
+
+    /// It ended: it never runs again.
+    pub fn is_terminal(&self) -> bool {
+        self.phase.is_some_and(Phase::is_terminal)
+    }
+
+    /// A reference to it.
+    pub fn reference(&self) -> CycleRef {
+        CycleRef { name: self.name.clone(), uid: self.uid.clone() }
+    }
+
+    /// A person asked for it (or a program in a person's name): it runs although the agent is Paused.
+    pub fn is_request(&self) -> bool {
+        let asked = |t: &CycleTrigger| matches!(t.kind, TriggerKind::Request | TriggerKind::HumanReply);
+        self.restore.is_some() || self.triggers.iter().any(asked)
+    }
+
+    /// It only delivers what is pending.
+    pub fn is_delivery(&self) -> bool {
+        self.triggers.iter().all(|t| t.kind == TriggerKind::Delivery)
+    }
+}
+
+/// What decisions need of a Job and its newest pod.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct JobView {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// When it was made.
+    pub created: Timestamp,
+    /// Something (Kueue) keeps it from starting.
+    pub suspended: bool,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// One of its pods has run.
+    pub started: bool,
+    /// Since when it has been about to end, or one of its pods has been terminating.
+    pub ending_since: Option<Timestamp>,
+    /// Why its pod does not start, once somebody looked.
+    pub waiting: Option<Waiting>,
+    /// How it ended.
+    pub end: Option<JobEnd>,
+    /// The report Job that was started for it.
+    pub report_job: Option<ReportJob>,
+}
+
+/// Why a pod does not start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// QuotaExceeded, Unschedulable, ImagePullBackOff, PodRejected, ContainerConfig, ...
+    pub reason: String,
+    /// One line.
+    pub message: String,
+}
+
+/// A Job that reads the store for a cycle whose report was lost.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ReportJob {
+    /// It runs.
+    Running,
+    /// It ended, with what it found.
+    Ended(Box<Option<CycleReport>>),
+}
