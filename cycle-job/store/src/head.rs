@@ -1,0 +1,429 @@
+//! HEAD: the one small object of a memory that is ever replaced. It names the current snapshot.
+//!
+//! ## Why
+//! No two HEADs have equal bytes: each carries the random id of the process that wrote it and a counter.
+//! So a writer can tell its own write from another's after an answer was lost, and a store's ETag, which
+//! depends on the bytes, never names two states. Fields of a later release are kept when this one
+//! writes, so that an upgrade can be taken back without a loss.
+
+use std::collections::BTreeMap;
+
+use cicada_contract::plan::{CycleIdentity, Owner};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Version that this release writes. A release reads its own and the one before.
+pub const HEAD_VERSION: u32 = 1;
+/// Handled requests that are remembered; the oldest go first.
+pub const HANDLED_MAX: usize = 1_000;
+
+/// Fields that this release does not know.
+type Unknown = BTreeMap<String, serde_json::Value>;
+
+/// The state of one memory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Head {
+    /// [`HEAD_VERSION`].
+    pub version: u32,
+    /// Whose memory it is.
+    pub owner: HeadOwner,
+    /// Raised by each acquire: the fence against older writers. The first is 1.
+    pub epoch: u64,
+    /// Who raised it to this number.
+    pub acquired_by: Attempt,
+    /// Who works on it now; None when a cycle has ended in order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<Holder>,
+    /// 128 random bits of the process that wrote this, hexadecimal.
+    pub writer: String,
+    /// Which write of that process this is.
+    pub write: u64,
+    /// When it was written, by the writer's clock. For people only.
+    pub written_at: Timestamp,
+    /// Id of the current snapshot, one of `snapshots`; None before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<String>,
+    /// Snapshots that can be restored, oldest first.
+    #[serde(default)]
+    pub snapshots: Vec<Snapshot>,
+    /// Snapshots that left the list; their objects stay an hour longer for those who are reading them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<Dropped>,
+    /// Keys of handled requests, oldest first, at most [`HANDLED_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub handled: Vec<String>,
+    /// Restore request that was carried out last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied_restore: Option<AppliedRestore>,
+    /// Snapshots published in all, of every kind.
+    #[serde(default)]
+    pub published: u64,
+    /// Value of `published` when the memory was last checked as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked_at: Option<u64>,
+    /// The memory was purged at this time; the rest is a tombstone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_at: Option<Timestamp>,
+    /// Ids of erasures that are in force.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub erasures: Vec<String>,
+    /// Newest entry of the audit chain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit_head: Option<String>,
+    /// Fields of a later release.
+    #[serde(flatten)]
+    pub unknown: Unknown,
+}
+
+/// Whose memory it is. The names count; the UIDs only tell that an object was made again.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeadOwner {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Namespace of the agent.
+    pub namespace: String,
+    /// Name of the agent.
+    pub name: String,
+    /// UID of the PersistentAgent.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// UID of the namespace.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub namespace_uid: String,
+}
+
+impl HeadOwner {
+    /// The owner of a plan.
+    pub fn new(owner: &Owner, namespace_uid: Option<&str>) -> Self {
+        Self {
+            cluster: owner.cluster.clone(),
+            namespace: owner.namespace.clone(),
+            name: owner.name.clone(),
+            uid: owner.uid.clone(),
+            namespace_uid: namespace_uid.unwrap_or_default().to_owned(),
+        }
+    }
+
+    /// `cluster/namespace/name`, as `takeOverFrom` writes it.
+    pub fn path(&self) -> String {
+        format!("{}/{}/{}", self.cluster, self.namespace, self.name)
+    }
+}
+
+/// One attempt of one cycle.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attempt {
+    /// The cycle.
+    pub cycle: CycleIdentity,
+    /// 1 for its first pod.
+    pub attempt: u32,
+}
+
+/// Who works on a memory now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Holder {
+    /// The cycle.
+    pub cycle: CycleIdentity,
+    /// 1 for its first pod.
+    pub attempt: u32,
+    /// When it must have ended. People's commands wait for it; cycles never do.
+    pub deadline: Timestamp,
+}
+
+/// What a snapshot is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SnapshotKind {
+    /// The cycle ended as it should.
+    Final,
+    /// The cycle was cut short by time or a signal; what it had committed is in it.
+    Interrupted,
+    /// The cycle failed: the memory is as at its start.
+    Failed,
+    /// Written on the way, before a step that changes the world: the memory is as at the start.
+    Checkpoint,
+}
+
+impl SnapshotKind {
+    /// True for those that retention counts and keeps.
+    pub fn is_counted(self) -> bool {
+        matches!(self, Self::Final | Self::Interrupted)
+    }
+}
+
+/// One published state.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Snapshot {
+    /// `<epoch>-<seq>-<random>`; later ones of a memory compare greater by [`order`].
+    pub id: String,
+    /// What it is worth.
+    pub kind: SnapshotKind,
+    /// Cycle that wrote it.
+    pub cycle: CycleIdentity,
+    /// Its attempt.
+    pub attempt: u32,
+    /// When, by the writer's clock.
+    pub created_at: Timestamp,
+    /// The memory; None while it has none yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<ArchiveRef>,
+    /// The ledger; None while it has none yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<ArchiveRef>,
+    /// Why it may not be collected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<String>,
+    /// Snapshot whose archives it took over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored_from: Option<String>,
+    /// Fields of a later release.
+    #[serde(flatten)]
+    pub unknown: Unknown,
+}
+
+impl Snapshot {
+    /// Keys of its archives, below the agent's prefix.
+    pub fn archive_keys(&self) -> impl Iterator<Item = &str> {
+        [&self.memory, &self.ledger].into_iter().flatten().map(|archive| archive.key.as_str())
+    }
+}
+
+/// An immutable archive. Sizes in bytes, hashes lower-case hexadecimal SHA-256.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ArchiveRef {
+    /// Below the agent's prefix.
+    pub key: String,
+    /// Of the unpacked file.
+    pub file_sha256: String,
+    /// Of the archive itself.
+    pub archive_sha256: String,
+    /// Of the unpacked file.
+    pub file_size: u64,
+    /// Of the archive itself.
+    pub archive_size: u64,
+    /// Fields of a later release.
+    #[serde(flatten)]
+    pub unknown: Unknown,
+}
+
+/// A snapshot that left the list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Dropped {
+    /// Its id.
+    pub id: String,
+    /// When it left.
+    pub at: Timestamp,
+}
+
+/// A restore that was carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AppliedRestore {
+    /// Token of the request.
+    pub token: String,
+    /// Snapshot that was asked for.
+    pub snapshot: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Why HEAD's bytes can't be used. Nothing is ever written over such a HEAD.
+#[derive(Debug, thiserror::Error)]
+pub enum HeadError {
+    /// Written by a release that this one does not know.
+    #[error("HEAD has version {found}, this release knows {HEAD_VERSION}: use the release that wrote it")]
+    Version {
+        /// The version found.
+        found: u64,
+    },
+    /// Not JSON, or not of this shape.
+    #[error("HEAD can't be read; restore it from the bucket's versions or a backup")]
+    Unreadable(#[source] serde_json::Error),
+}
+
+#[derive(Deserialize)]
+struct Version {
+    version: u64,
+}
+
+impl Head {
+    /// Reads HEAD's bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self, HeadError> {
+        let Version { version: found } = serde_json::from_slice(bytes).map_err(HeadError::Unreadable)?;
+        if found != u64::from(HEAD_VERSION) {
+            return Err(HeadError::Version { found });
+        }
+        serde_json::from_slice(bytes).map_err(HeadError::Unreadable)
+    }
+
+    /// The bytes to write.
+    pub fn render(&self) -> Vec<u8> {
+        // Maps with text keys and plain values: there is nothing in it that serde_json could refuse.
+        serde_json::to_vec_pretty(self).unwrap_or_default()
+    }
+
+    /// The current snapshot; None before the first.
+    pub fn current(&self) -> Option<&Snapshot> {
+        self.current.as_deref().and_then(|id| self.snapshot(id))
+    }
+
+    /// A listed snapshot.
+    pub fn snapshot(&self, id: &str) -> Option<&Snapshot> {
+        self.snapshots.iter().find(|snapshot| snapshot.id == id)
+    }
+
+    /// The newest listed snapshot that a cycle wrote.
+    pub fn newest_of(&self, cycle: &CycleIdentity) -> Option<&Snapshot> {
+        self.snapshots.iter().rev().find(|snapshot| snapshot.cycle.uid == cycle.uid)
+    }
+
+    /// True if the memory was purged.
+    pub fn is_tombstone(&self) -> bool {
+        self.deleted_at.is_some()
+    }
+
+    /// Snapshots since the memory was last checked as a whole; None if it never was.
+    pub fn snapshots_since_check(&self) -> Option<u64> {
+        self.checked_at.map(|at| self.published.saturating_sub(at))
+    }
+
+    /// Remembers handled requests; a repeated key moves to the end.
+    pub(crate) fn add_handled(&mut self, keys: &[String]) {
+        self.handled.retain(|known| !keys.contains(known));
+        self.handled.extend(keys.iter().cloned());
+        let surplus = self.handled.len().saturating_sub(HANDLED_MAX);
+        self.handled.drain(..surplus);
+    }
+}
+
+/// Epoch and number of a snapshot id; greater = later in the same memory. None if it is no such id.
+pub fn order(id: &str) -> Option<(u64, u64)> {
+    let mut parts = id.split('-');
+    let (epoch, seq, random) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, parts.next()?);
+    (parts.next().is_none() && !random.is_empty()).then_some((epoch, seq))
+}
+
+/// A new snapshot id.
+pub(crate) fn snapshot_id(epoch: u64, seq: u64, random: u64) -> String {
+    format!("{epoch}-{seq}-{random:016x}")
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_796_000_000 + second).unwrap()
+    }
+
+    pub(crate) fn cycle(uid: &str) -> CycleIdentity {
+        CycleIdentity { name: format!("clerk-{uid}"), uid: uid.into() }
+    }
+
+    pub(crate) fn archive(key: &str) -> ArchiveRef {
+        ArchiveRef {
+            key: key.into(),
+            file_sha256: "a".repeat(64),
+            archive_sha256: "b".repeat(64),
+            file_size: 8192,
+            archive_size: 512,
+            unknown: Unknown::new(),
+        }
+    }
+
+    pub(crate) fn snapshot(id: &str, kind: SnapshotKind, uid: &str) -> Snapshot {
+        Snapshot {
+            id: id.into(),
+            kind,
+            cycle: cycle(uid),
+            attempt: 1,
+            created_at: at(0),
+            memory: Some(archive(&format!("snapshots/{id}/memory.db.zst"))),
+            ledger: Some(archive(&format!("snapshots/{id}/ledger.db.zst"))),
+            pinned: None,
+            restored_from: None,
+            unknown: Unknown::new(),
+        }
+    }
+
+    pub(crate) fn head(epoch: u64, snapshots: Vec<Snapshot>) -> Head {
+        Head {
+            version: HEAD_VERSION,
+            owner: HeadOwner {
+                cluster: "prod".into(),
+                namespace: "shop".into(),
+                name: "clerk".into(),
+                uid: "agent-1".into(),
+                namespace_uid: "ns-1".into(),
+            },
+            epoch,
+            acquired_by: Attempt { cycle: cycle("earlier"), attempt: 1 },
+            holder: None,
+            writer: "00".repeat(16),
+            write: 2,
+            written_at: at(0),
+            current: snapshots.last().map(|snapshot| snapshot.id.clone()),
+            snapshots,
+            dropped: vec![],
+            handled: vec![],
+            applied_restore: None,
+            published: 0,
+            checked_at: None,
+            deleted_at: None,
+            erasures: vec![],
+            audit_head: None,
+            unknown: Unknown::new(),
+        }
+    }
+
+    #[test]
+    fn an_unknown_version_is_refused_whatever_else_it_says() {
+        for text in [r#"{"version":2}"#, r#"{"version":0,"epoch":"x"}"#, r#"{"version":4294967297}"#] {
+            assert!(matches!(Head::parse(text.as_bytes()), Err(HeadError::Version { .. })), "{text}");
+        }
+        for text in ["", "{}", "null", r#"{"version":1}"#, r#"{"version":"1"}"#] {
+            assert!(matches!(Head::parse(text.as_bytes()), Err(HeadError::Unreadable(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn fields_of_a_later_release_survive_a_rewrite() {
+        let mut value =
+            serde_json::to_value(head(3, vec![snapshot("3-1-aa", SnapshotKind::Final, "c")])).unwrap();
+        value["inventedLater"] = serde_json::json!({"a": [1]});
+        value["snapshots"][0]["fingerprint"] = "f".into();
+        value["snapshots"][0]["memory"]["base"] = "1-1-a".into();
+        let read = Head::parse(value.to_string().as_bytes()).unwrap();
+        let back: serde_json::Value = serde_json::from_slice(&read.render()).unwrap();
+        assert_eq!(back, value);
+    }
+
+    #[test]
+    fn only_the_last_thousand_requests_are_remembered() {
+        let mut head = head(1, vec![]);
+        for n in 0..HANDLED_MAX + 5 {
+            head.add_handled(&[format!("run/{n}")]);
+        }
+        head.add_handled(&["run/7".into()]);
+        assert_eq!(head.handled.len(), HANDLED_MAX);
+        assert_eq!(head.handled.first().unwrap(), "run/5");
+        assert_eq!(head.handled.last().unwrap(), "run/7");
+    }
+
+    #[test]
+    fn snapshot_ids_have_the_order_of_time() {
+        let (early, late) = (snapshot_id(9, 12, 7), snapshot_id(10, 1, 3));
+        assert!(order(&early) < order(&late) && early > late, "the text alone would sort wrongly");
+        assert_eq!(order("10-1-0000000000000003"), Some((10, 1)));
+        for bad in ["", "1-2", "a-1-b", "1-2-3-4", "1-2-"] {
+            assert_eq!(order(bad), None, "{bad}");
+        }
+    }
+}

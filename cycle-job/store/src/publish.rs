@@ -1,0 +1,397 @@
+//! Making a state the current one: new archives under new keys first, then HEAD by compare-and-swap.
+//!
+//! Only the process that holds the newest epoch can publish; it swaps from the version of its own last
+//! write. Nothing that was uploaded is deleted when a publish fails: its answer may have been lost.
+
+use cicada_contract::FailureClass;
+use jiff::{SignedDuration, Timestamp};
+use rand::Rng;
+
+use crate::{
+    agent_store::{AgentStore, HeadAt, ReadHeadError, SNAPSHOTS, next_write, writer_id},
+    archive::PackedArchive,
+    head::{AppliedRestore, ArchiveRef, Dropped, Head, Holder, Snapshot, SnapshotKind, order, snapshot_id},
+    store::{Condition, ETag, StoreError},
+    swap::{SwapError, Swapped},
+};
+
+/// How long HEAD remembers that a snapshot left its list. Collection needs an hour of it.
+const DROPPED_KEPT: SignedDuration = SignedDuration::from_hours(24);
+/// Tries of one upload, on top of the store's own.
+const UPLOAD_TRIES: u32 = 3;
+
+/// The right to publish: the newest epoch, as long as nobody raised it again.
+#[derive(Debug)]
+pub struct Writer {
+    agent: AgentStore,
+    head: Head,
+    etag: ETag,
+    attempt: u32,
+    seq: u64,
+    retried: bool,
+}
+
+/// Which archive a new snapshot names.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Archive {
+    /// The same as the current snapshot: nothing is uploaded.
+    Keep,
+    /// A new one.
+    New(PackedArchive),
+    /// What another snapshot names (restore); None = none.
+    Existing(Option<ArchiveRef>),
+}
+
+/// How many snapshots HEAD lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotRetention {
+    /// Most of kind `final` or `interrupted`; at least the current one stays.
+    pub count: u32,
+    /// Oldest, in seconds; 0 = of any age.
+    pub max_age: u64,
+}
+
+impl Default for SnapshotRetention {
+    fn default() -> Self {
+        Self { count: 30, max_age: 90 * 86_400 }
+    }
+}
+
+/// What to publish.
+#[derive(Debug, Clone)]
+pub struct PublishRequest {
+    /// What the snapshot is worth.
+    pub kind: SnapshotKind,
+    /// Its memory.
+    pub memory: Archive,
+    /// Its ledger.
+    pub ledger: Archive,
+    /// Requests that are handled with it.
+    pub handled_keys: Vec<String>,
+    /// The cycle's last write: clears the holder.
+    pub done: bool,
+    /// The memory was checked as a whole before.
+    pub checked: bool,
+    /// Restore request that this publish carries out.
+    pub applied_restore: Option<AppliedRestore>,
+    /// Snapshot whose archives are taken over; what is newer than it gets pinned.
+    pub restored_from: Option<String>,
+    /// What HEAD goes on listing.
+    pub retention: SnapshotRetention,
+    /// The time.
+    pub now: Timestamp,
+}
+
+impl PublishRequest {
+    /// A request that keeps both archives and everything else as it is.
+    pub fn new(kind: SnapshotKind, now: Timestamp) -> Self {
+        Self {
+            kind,
+            memory: Archive::Keep,
+            ledger: Archive::Keep,
+            handled_keys: vec![],
+            done: false,
+            checked: false,
+            applied_restore: None,
+            restored_from: None,
+            retention: SnapshotRetention::default(),
+            now,
+        }
+    }
+}
+
+/// A state that is now current.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Published {
+    /// It.
+    pub snapshot: Snapshot,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Bytes uploaded.
+    pub uploaded: u64,
+    /// It took more than one try.
+    pub retried: bool,
+}
+
+/// Why a state did not become current.
+#[derive(Debug, thiserror::Error)]
+pub enum PublishError {
+    /// Another cycle raised the epoch.
+    #[error("fenced: {by} holds the memory now, at epoch {epoch}")]
+    Fenced {
+        /// That cycle.
+        by: String,
+        /// Its epoch.
+        epoch: u64,
+    },
+    /// A later attempt of the same cycle raised the epoch.
+    #[error("superseded by attempt {attempt} of the same cycle, at epoch {epoch}")]
+    Superseded {
+        /// That attempt.
+        attempt: u32,
+        /// Its epoch.
+        epoch: u64,
+    },
+    /// HEAD was removed, purged or made unreadable while the cycle ran.
+    #[error("HEAD was {what} while the cycle ran; nothing was published")]
+    HeadLost {
+        /// `removed`, `purged`, ...
+        what: String,
+    },
+    /// The archive could not be uploaded; HEAD was not touched.
+    #[error("could not upload {key}")]
+    Upload {
+        /// Its key below the agent's prefix.
+        key: String,
+        /// Why.
+        #[source]
+        source: StoreError,
+    },
+    /// HEAD was not written and will not be.
+    #[error("could not write HEAD")]
+    Store(#[source] StoreError),
+    /// It is not known whether HEAD was written. Nothing may be deleted.
+    #[error("it is not known whether the snapshot was published")]
+    Unclear(#[source] StoreError),
+}
+
+impl PublishError {
+    /// True if another attempt of the same Job may help.
+    pub fn is_retryable(&self) -> bool {
+        self.class().is_retryable()
+    }
+
+    /// True if another writer has the memory: neither success nor failure of this cycle.
+    pub fn is_fenced(&self) -> bool {
+        matches!(self, Self::Fenced { .. } | Self::Superseded { .. })
+    }
+
+    /// What the cycle reports.
+    pub fn class(&self) -> FailureClass {
+        match self {
+            Self::Fenced { .. } => FailureClass::PersistFenced,
+            Self::Superseded { .. } => FailureClass::Superseded,
+            Self::HeadLost { .. } => FailureClass::MemoryMissing,
+            Self::Upload { source, .. } | Self::Store(source) if !source.is_retryable() => {
+                source.class(FailureClass::SqlitePersistenceFailed)
+            }
+            Self::Upload { .. } | Self::Store(_) | Self::Unclear(_) => {
+                FailureClass::SqlitePersistenceUploadFailed
+            }
+        }
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(agent: AgentStore, head: Head, etag: ETag, attempt: u32, retried: bool) -> Self {
+        Self { agent, head, etag, attempt, seq: 0, retried }
+    }
+
+    /// HEAD as this writer wrote it last.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// The epoch that this writer holds.
+    pub fn epoch(&self) -> u64 {
+        self.head.epoch
+    }
+
+    /// Number of the attempt, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Uploads what is new and makes it current. On an error HEAD still names the old state, except for
+    /// [`PublishError::Unclear`].
+    pub async fn publish(&mut self, request: PublishRequest) -> Result<Published, PublishError> {
+        let id = snapshot_id(self.head.epoch, self.seq + 1, rand::rng().random());
+        self.seq += 1;
+        let current = self.head.current().cloned();
+        let mut uploaded = 0;
+        let mut retried = std::mem::take(&mut self.retried);
+        let kept = current.as_ref().and_then(|snapshot| snapshot.memory.clone());
+        let memory =
+            self.place(&request.memory, kept, &id, "memory.db.zst", &mut uploaded, &mut retried).await?;
+        let kept = current.as_ref().and_then(|snapshot| snapshot.ledger.clone());
+        let ledger =
+            self.place(&request.ledger, kept, &id, "ledger.db.zst", &mut uploaded, &mut retried).await?;
+        let snapshot = Snapshot {
+            id,
+            kind: request.kind,
+            cycle: self.head.acquired_by.cycle.clone(),
+            attempt: self.attempt,
+            created_at: request.now,
+            memory,
+            ledger,
+            pinned: None,
+            restored_from: request.restored_from.clone(),
+            unknown: std::collections::BTreeMap::new(),
+        };
+        let next = with_snapshot(&self.head, snapshot.clone(), &request);
+        retried |= self.replace(next, request.now).await?;
+        Ok(Published { snapshot, epoch: self.head.epoch, uploaded, retried })
+    }
+
+    /// Ends a cycle that has nothing (more) to publish: clears the holder.
+    pub async fn release(&mut self, now: Timestamp) -> Result<(), PublishError> {
+        if self.head.holder.is_some() {
+            let next = Head { holder: None, ..self.head.clone() };
+            self.replace(next, now).await?;
+        }
+        Ok(())
+    }
+
+    /// Leaves a tombstone in place of the memory; see [`AgentStore::purge`] for what lies behind it.
+    pub async fn bury(&mut self, now: Timestamp) -> Result<(), PublishError> {
+        let next = Head {
+            deleted_at: Some(now),
+            holder: None,
+            current: None,
+            snapshots: vec![],
+            dropped: vec![],
+            handled: vec![],
+            ..self.head.clone()
+        };
+        self.replace(next, now).await.map(|_| ())
+    }
+
+    /// Writes the next HEAD of this epoch; true if it took more than one try.
+    async fn replace(&mut self, mut next: Head, now: Timestamp) -> Result<bool, PublishError> {
+        writer_id().clone_into(&mut next.writer);
+        next.write = next_write();
+        next.written_at = now;
+        match self.agent.swap(&next, Some(&self.etag)).await {
+            Ok(Swapped::Done { etag, retries }) => {
+                self.head = next;
+                self.etag = etag;
+                Ok(retries > 0)
+            }
+            Ok(Swapped::Lost) => Err(self.lost().await),
+            Err(SwapError::Refused(error)) => Err(PublishError::Store(error)),
+            Err(SwapError::Unclear(error)) => Err(PublishError::Unclear(error)),
+        }
+    }
+
+    /// Who has the memory now?
+    async fn lost(&self) -> PublishError {
+        match self.agent.read_head().await {
+            Ok(found) => explain_loss(&self.head, found.as_ref()),
+            Err(ReadHeadError::Store(error)) => PublishError::Store(error),
+            Err(ReadHeadError::Head(_)) => PublishError::HeadLost { what: "made unreadable".into() },
+        }
+    }
+
+    async fn place(
+        &self,
+        archive: &Archive,
+        kept: Option<ArchiveRef>,
+        id: &str,
+        name: &str,
+        uploaded: &mut u64,
+        retried: &mut bool,
+    ) -> Result<Option<ArchiveRef>, PublishError> {
+        let packed = match archive {
+            Archive::Keep => return Ok(kept),
+            Archive::Existing(archive) => return Ok(archive.clone()),
+            Archive::New(packed) => packed,
+        };
+        let key = format!("{SNAPSHOTS}{id}/{name}");
+        let mut tries = 0;
+        // The key has a random part that only this process knows, so an unconditional write can't hit
+        // anybody else's object, and repeating it is harmless.
+        while let Err(source) =
+            self.agent.store().upload(&self.agent.key(&key), &packed.path, Condition::Any).await
+        {
+            tries += 1;
+            if !source.is_retryable() || tries >= UPLOAD_TRIES {
+                return Err(PublishError::Upload { key, source });
+            }
+            *retried = true;
+            tokio::time::sleep(self.agent.pause * (1 << tries)).await;
+        }
+        *uploaded += packed.archive_size;
+        Ok(Some(packed.to_ref(key)))
+    }
+}
+
+/// Why a compare-and-swap from `ours` failed, seen from what HEAD is now.
+fn explain_loss(ours: &Head, found: Option<&HeadAt>) -> PublishError {
+    let Some(HeadAt { head, .. }) = found else {
+        return PublishError::HeadLost { what: "removed".into() };
+    };
+    let by = &head.acquired_by;
+    if by.cycle.uid == ours.acquired_by.cycle.uid && head.epoch > ours.epoch {
+        return PublishError::Superseded { attempt: by.attempt, epoch: head.epoch };
+    }
+    if head.epoch <= ours.epoch {
+        // Nobody lowers an epoch: a backup was put back, or a file copied, under a running cycle.
+        return PublishError::HeadLost { what: format!("put back to epoch {}", head.epoch) };
+    }
+    PublishError::Fenced { by: by.cycle.name.clone(), epoch: head.epoch }
+}
+
+/// The next HEAD with a new current snapshot. Pure.
+fn with_snapshot(head: &Head, snapshot: Snapshot, request: &PublishRequest) -> Head {
+    let mut next = head.clone();
+    if let Some(base) = &snapshot.restored_from {
+        pin_newer(&mut next, base);
+    }
+    next.current = Some(snapshot.id.clone());
+    next.snapshots.push(snapshot);
+    next.published += 1;
+    if request.checked {
+        next.checked_at = Some(next.published);
+    }
+    next.add_handled(&request.handled_keys);
+    if let Some(applied) = &request.applied_restore {
+        next.applied_restore = Some(applied.clone());
+    }
+    next.holder = if request.done { None } else { head.holder.clone() };
+    retain(&mut next, request.retention, request.now);
+    next
+}
+
+/// What a restore leaves behind is kept for people to look at.
+fn pin_newer(head: &mut Head, base: &str) {
+    let bar = order(base);
+    for snapshot in &mut head.snapshots {
+        if order(&snapshot.id) > bar && snapshot.kind.is_counted() && snapshot.pinned.is_none() {
+            snapshot.pinned = Some(format!("left behind by the restore of {base}"));
+        }
+    }
+}
+
+/// Drops from the list what retention does not keep. The current snapshot and pinned ones always stay;
+/// failed ones and checkpoints go as soon as they are not current.
+fn retain(head: &mut Head, retention: SnapshotRetention, now: Timestamp) {
+    let current = head.current.clone();
+    let counted =
+        head.snapshots.iter().filter(|snapshot| snapshot.kind.is_counted() && snapshot.pinned.is_none());
+    let mut surplus = counted.count().saturating_sub(retention.count.max(1) as usize);
+    let age = SignedDuration::from_secs(i64::try_from(retention.max_age).unwrap_or(i64::MAX));
+    let mut dropped = vec![];
+    head.snapshots.retain(|snapshot| {
+        let is_current = current.as_ref() == Some(&snapshot.id);
+        if is_current || snapshot.pinned.is_some() {
+            return true;
+        }
+        let too_many = snapshot.kind.is_counted() && surplus > 0;
+        let too_old = retention.max_age > 0 && now.duration_since(snapshot.created_at) > age;
+        if too_many {
+            surplus -= 1;
+        }
+        let stays = snapshot.kind.is_counted() && !too_many && !too_old;
+        if !stays {
+            dropped.push(Dropped { id: snapshot.id.clone(), at: now });
+        }
+        stays
+    });
+    head.dropped.retain(|dropped| now.duration_since(dropped.at) < DROPPED_KEPT);
+    head.dropped.append(&mut dropped);
+}
+
+/// True if a holder of another cycle is before its deadline.
+pub fn is_held(head: &Head, now: Timestamp) -> Option<&Holder> {
+    head.holder.as_ref().filter(|holder| now < holder.deadline)
+}
