@@ -4,7 +4,7 @@ use cicada_tests::gate::Gate;
 
 /// An agent that runs `sql` each cycle, with further lines of its spec (two blanks before each).
 pub(crate) fn sql_agent(name: &str, sql: &str, more: &str) -> String {
-    let indented: String = sql.lines().map(|line| format!("        {}\n", line.trim())).collect();
+    let indented = sql.lines().fold(String::new(), |text, line| text + "        " + line.trim() + "\n");
     format!(
         "apiVersion: cicada.dev/v1alpha1\n\
          kind: PersistentAgent\n\

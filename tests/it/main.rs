@@ -1,6 +1,8 @@
 //! End-to-end tests, one binary. What needs the cluster is ignored by a plain `cargo test` and runs by
 //! `tests/run`.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, where a panic is the report")]
+
 mod agents;
 mod api;
 mod bad_input;

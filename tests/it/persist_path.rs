@@ -48,10 +48,21 @@ fn sql() -> String {
     for ((mount, column), (_, canary)) in columns.iter().zip(CANARIES) {
         // Parts of the word, so that the statement itself is no copy of it in a tool result.
         let (head, tail) = canary.split_at(9);
-        sql.push_str(&format!(
-            "INSERT INTO seen SELECT (SELECT max(id) FROM cycles), '{}', count(*) FROM {mount} WHERE instr({column}, '{head}' || '{tail}') > 0;\n",
-            mount.trim_start_matches('_')
-        ));
+        let name = mount.trim_start_matches('_');
+        sql += &[
+            "INSERT INTO seen SELECT (SELECT max(id) FROM cycles), '",
+            name,
+            "', count(*) FROM ",
+            mount,
+            " WHERE instr(",
+            column,
+            ", '",
+            head,
+            "' || '",
+            tail,
+            "') > 0;\n",
+        ]
+        .concat();
     }
     sql
 }

@@ -106,15 +106,15 @@ fn serve(client: &TcpStream, upstream: &str, shared: &Arc<(Mutex<State>, Condvar
     let server = TcpStream::connect(upstream)?;
     let answering = Arc::new((Mutex::new(false), Condvar::new()));
     let back = {
-        let (mut from, mut to, held) = (server.try_clone()?, client.try_clone()?, answering.clone());
+        let (mut from, mut to, answers) = (server.try_clone()?, client.try_clone()?, answering.clone());
         std::thread::spawn(move || {
-            let mut buffer = [0; 64 * 1024];
+            let mut buffer = vec![0; 64 * 1024];
             while let Ok(read @ 1..) = from.read(&mut buffer) {
-                let mut hold = held.0.lock().unwrap();
-                while *hold {
-                    hold = held.1.wait(hold).unwrap();
+                let mut held = answers.0.lock().unwrap();
+                while *held {
+                    held = answers.1.wait(held).unwrap();
                 }
-                drop(hold);
+                drop(held);
                 if to.write_all(&buffer[..read]).is_err() {
                     break;
                 }
@@ -123,7 +123,7 @@ fn serve(client: &TcpStream, upstream: &str, shared: &Arc<(Mutex<State>, Condvar
         })
     };
     let (mut from, mut to) = (client.try_clone()?, server.try_clone()?);
-    let mut buffer = [0; 64 * 1024];
+    let mut buffer = vec![0; 64 * 1024];
     loop {
         let read = match from.read(&mut buffer) {
             Ok(0) => break,

@@ -60,7 +60,7 @@ impl Unpacked {
             for file in [&unpacked.memory, &unpacked.ledger] {
                 assert!(!contains(file, &secret), "the store's secret stands in {}", file.display());
             }
-            for key in agent.keys().iter().filter(|key| !key.ends_with(".zst")) {
+            for key in agent.keys().iter().filter(|key| !key.ends_with(".db.zst")) {
                 assert!(!contains(&agent.object(key), &secret), "the store's secret stands in {key}");
             }
         }
