@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::Sandbox;
 use crate::child::{Child, Killer, Launcher, WorkerError};
 use crate::mounts::{MountEdit, Mounts};
+use crate::prompt::PromptOptions;
 use crate::protocol::{Fault, FaultKind, Hello, WorkerArgs};
 use crate::tool::{BatchError, BatchOutcome, BatchResult, render};
 use crate::value::Rows;
@@ -219,6 +220,14 @@ impl MemoryWorker {
         all.retain(|c| c.weight() > 0 || c.rows.is_none() || c.before.is_none());
         all.sort_by(|a, b| b.weight().cmp(&a.weight()).then_with(|| a.name.cmp(&b.name)));
         Ok(all)
+    }
+
+    /// What a model must know of the database to write SQL. The same database gives the same bytes.
+    pub fn schema_prompt(&mut self, options: &PromptOptions) -> Result<String, WorkerError> {
+        match self.ask(&MemoryRequest::Prompt(options.clone()))? {
+            MemoryReply::Text(text) => Ok(text),
+            _ => Err(unexpected()),
+        }
     }
 
     /// Names of the tables that statements read or wrote.

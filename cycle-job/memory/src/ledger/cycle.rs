@@ -11,6 +11,7 @@ use super::{
 };
 use crate::mounts::rules::{parse_time, zone};
 use crate::protocol::Fault;
+use crate::tool::digest;
 
 /// Contents up to this many bytes are kept in the ledger itself.
 pub(crate) const INLINE_MAX: usize = 4096;
@@ -51,7 +52,7 @@ fn number(n: u64) -> i64 {
 }
 
 pub(crate) fn tool_result(c: &Connection, r: &ToolResultRecord) -> Result<ToolDigest, Fault> {
-    let digest = digest(r);
+    let digest = r.content.as_deref().map(|content| digest::of(&r.result_id, content)).unwrap_or_default();
     let content = r.content.as_deref().filter(|t| t.len() <= INLINE_MAX || r.blob_key.is_none());
     c.prepare_cached(
         "INSERT INTO tool_results (result_id, cycle, attempt, step, tool_name, source_url, created_at, bytes, line_count, is_json, \
@@ -79,26 +80,6 @@ pub(crate) fn tool_result(c: &Connection, r: &ToolResultRecord) -> Result<ToolDi
         r.blob_key,
     ])?;
     Ok(digest)
-}
-
-/// Kind and size of a content.
-fn digest(r: &ToolResultRecord) -> ToolDigest {
-    let Some(content) = r.content.as_deref() else { return ToolDigest::default() };
-    let mut digest = ToolDigest { line_count: content.lines().count() as u64, ..ToolDigest::default() };
-    if let Ok(value) = serde_json::from_str::<serde_json::Value>(content)
-        && (value.is_object() || value.is_array())
-    {
-        digest.is_json = true;
-        digest.json_type = Some(if value.is_object() { "object" } else { "array" }.to_owned());
-        digest.top_keys =
-            value.as_object().map(|o| cut(&o.keys().cloned().collect::<Vec<_>>().join(", "), 500));
-    }
-    let column = if digest.is_json { "result_json" } else { "result_text" };
-    digest.query = format!(
-        "SELECT {column} FROM __tool_results WHERE result_id = '{}'",
-        r.result_id.replace('\'', "''")
-    );
-    digest
 }
 
 pub(crate) fn finish(c: &Connection, f: &FinishCycle) -> Result<(), Fault> {

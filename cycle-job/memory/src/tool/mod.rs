@@ -1,5 +1,6 @@
 //! The `sql` tool as its callers see it: what a batch gave, and the text of it for a model.
 
+pub(crate) mod digest;
 pub(crate) mod render;
 
 use cicada_contract::report::TableChange;
@@ -7,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::protocol::FaultKind;
 use crate::value::Row;
+
+pub use digest::preview;
 
 /// Most rows of one statement in a batch's result.
 pub const ROWS_MAX: usize = 100;

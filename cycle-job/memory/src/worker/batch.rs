@@ -40,6 +40,16 @@ pub(super) fn run(engine: &mut Engine, sql: &str, number: i32) -> Result<BatchOu
         return Ok(outcome);
     }
     outcome.changes = changes(engine);
+    if outcome.schema_changed {
+        engine.facts.clear();
+    }
+    for change in &outcome.changes {
+        engine.facts.remove(&("main".to_owned(), change.name.clone()));
+        // A full-text table changes through its shadow tables.
+        if let Some((table, _)) = change.name.rsplit_once('_') {
+            engine.facts.remove(&("main".to_owned(), table.to_owned()));
+        }
+    }
     Ok(outcome)
 }
 

@@ -18,6 +18,7 @@ use crate::memory::{Check, Sealed};
 use crate::mounts::diff::Keyed;
 use crate::mounts::rules::{self, SharedPolicy};
 use crate::mounts::{MountEdit, MountPolicy};
+use crate::prompt::{self, PromptOptions, Room};
 use crate::protocol::{Deadline, Fault, FaultKind, Frame, Port, WorkerArgs, serve as serve_requests};
 use crate::tool::BatchOutcome;
 use crate::value::{Row, Rows};
@@ -54,6 +55,7 @@ pub(crate) enum MemoryRequest {
     },
     /// Names of the durable tables.
     Tables,
+    Prompt(PromptOptions),
     UserVersion,
     Unmount,
     Seal {
@@ -69,6 +71,7 @@ pub(crate) enum MemoryReply {
     Rows(Rows),
     Counts(Vec<TableChange>),
     Names(Vec<String>),
+    Text(String),
     UserVersion(i32),
     Sealed(Sealed),
 }
@@ -90,6 +93,8 @@ pub(super) struct Engine {
     /// Schemas as the last statement left them.
     pub(super) main: Schema,
     pub(super) temp: Schema,
+    /// Facts for the prompt.
+    pub(super) facts: prompt::Cache,
 }
 
 /// Opens `memory.db` and answers until the pipe closes.
@@ -119,6 +124,7 @@ pub(super) fn serve(port: &Port, options: &WorkerArgs, level: Sandbox) -> Result
         mounted: false,
         main,
         temp: Schema::new(),
+        facts: prompt::Cache::new(),
     };
     port.send(&Frame::Done(hello))?;
     serve_requests(port, |request| engine.answer(request)).map_err(Fault::from)?;
@@ -148,6 +154,7 @@ impl Engine {
                 seal::count(&self.connection, &tables).map(MemoryReply::Counts)
             }
             MemoryRequest::Tables => Ok(MemoryReply::Names(seal::durable_tables(&self.main))),
+            MemoryRequest::Prompt(options) => Ok(MemoryReply::Text(self.prompt(&options)?)),
             MemoryRequest::UserVersion => {
                 Ok(MemoryReply::UserVersion(
                     self.connection.query_row("PRAGMA user_version", [], |r| r.get(0))?,
@@ -156,5 +163,18 @@ impl Engine {
             MemoryRequest::Unmount => mount::unmount(self).map(|()| MemoryReply::Done),
             MemoryRequest::Seal { user_version } => seal::seal(self, user_version).map(MemoryReply::Sealed),
         }
+    }
+
+    fn prompt(&mut self, options: &PromptOptions) -> Result<String, Fault> {
+        let number = |pragma: &str| {
+            self.connection.query_row(pragma, [], |r| r.get::<_, i64>(0)).map(i64::unsigned_abs)
+        };
+        let pages = number("PRAGMA page_count")?.saturating_sub(number("PRAGMA freelist_count")?);
+        let room = Room { used: pages * number("PRAGMA page_size")?, limit: self.size_limit };
+        // A clock for all of it: a damaged or hostile file must not hold the cycle up.
+        self.deadline.set(Some(self.limit));
+        let text = prompt::text(&self.connection, (&self.main, &self.temp), options, room, &mut self.facts);
+        self.deadline.set(None);
+        Ok(text)
     }
 }

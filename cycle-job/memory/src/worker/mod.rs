@@ -14,7 +14,10 @@ use std::process::ExitCode;
 
 pub(crate) use engine::{MemoryReply, MemoryRequest};
 pub(crate) use ledger::{LedgerReply, LedgerRequest};
+pub(crate) use mount::quote;
+pub(crate) use seal::durable_tables;
 pub(crate) use unpack::UnpackReply;
+pub(crate) use warnings::similar;
 
 use crate::protocol::{Fault, FaultKind, Frame, Hello, Port, WorkerArgs};
 use crate::{Sandbox, capi, sandbox, sys};

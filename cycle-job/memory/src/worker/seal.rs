@@ -24,7 +24,7 @@ pub(super) fn check(connection: &Connection, check: Check) -> Result<(), Fault> 
 }
 
 /// Tables that the agent made: no shadow tables, none of SQLite's.
-pub(super) fn durable_tables(schema: &Schema) -> Vec<String> {
+pub(crate) fn durable_tables(schema: &Schema) -> Vec<String> {
     let virtuals: Vec<String> = schema
         .values()
         .filter(|o| {

@@ -2,4 +2,5 @@
 
 mod attacks;
 mod path;
+mod prompt;
 mod support;
