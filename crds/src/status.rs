@@ -114,6 +114,24 @@ pub enum State {
     Unknown,
 }
 
+impl State {
+    /// As the column shows it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "Idle",
+            Self::Queued => "Queued",
+            Self::Running => "Running",
+            Self::Suspended => "Suspended",
+            Self::Held => "Held",
+            Self::BackingOff => "BackingOff",
+            Self::Paused => "Paused",
+            Self::OverBudget => "OverBudget",
+            Self::Stalled => "Stalled",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
 /// State of one schedule of the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -1,0 +1,64 @@
+//! Command line of the operator.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Runs persistent agents on Kubernetes.
+#[derive(Debug, Parser)]
+#[command(name = "cicada-operator", version, about)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Watch agents and cycles, and run them.
+    Run(RunArgs),
+    /// Print the CustomResourceDefinitions as YAML.
+    Crds,
+}
+
+/// How to run.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// Configuration file (YAML).
+    #[arg(long, env = "CICADA_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Namespaces to watch, separated by commas; none = the whole cluster.
+    #[arg(long, env = "CICADA_WATCH_NAMESPACES", value_delimiter = ',')]
+    pub watch_namespaces: Vec<String>,
+    /// Namespace of the Lease.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "default")]
+    pub namespace: String,
+    /// Name of the Lease; one per instance of the operator.
+    #[arg(long, env = "CICADA_LEASE", default_value = "cicada-operator")]
+    pub lease: String,
+    /// Who this replica is in the Lease.
+    #[arg(long, env = "POD_NAME", default_value = "")]
+    pub identity: String,
+    /// Address of /healthz, /readyz and /metrics.
+    #[arg(long, env = "CICADA_LISTEN", default_value = "0.0.0.0:8080")]
+    pub listen: SocketAddr,
+    /// Form of the log.
+    #[arg(long, env = "CICADA_LOG_FORMAT", value_enum, default_value = "json")]
+    pub log_format: LogFormat,
+    /// Filter of the log, e.g. `info` or `cicada_operator=debug`.
+    #[arg(long, env = "CICADA_LOG", default_value = "info")]
+    pub log: String,
+    /// Agents that are worked on at the same time.
+    #[arg(long, env = "CICADA_CONCURRENCY", default_value_t = 16)]
+    pub concurrency: usize,
+}
+
+/// Form of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// For people.
+    Text,
+}

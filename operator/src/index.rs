@@ -1,0 +1,402 @@
+//! What the watches have seen, in the small form that decisions need.
+//!
+//! The index is only ever a hint. Whatever is written carries a name that follows from what it stands for,
+//! a resourceVersion or a UID, so that a stale index costs a refused request, never a second Job.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use cicada_crds::{AgentCycle, PersistentAgent};
+use cicada_operator_core::{
+    job::{AGENT_LABEL, CYCLE_LABEL, PURPOSE_LABEL, Purpose},
+    observed::{CycleView, JobView, Waiting},
+    result::JobEnd,
+};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use kube::ResourceExt as _;
+
+/// Namespace and name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+}
+
+impl Key {
+    /// From its parts.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+#[derive(Debug)]
+struct CycleEntry {
+    view: CycleView,
+    agent: Arc<str>,
+    owner: Option<String>,
+    version: u64,
+}
+
+/// A Job, without its template.
+#[derive(Debug, Clone)]
+pub struct JobEntry {
+    /// What decisions need.
+    pub view: JobView,
+    /// UID of the cycle that it works for.
+    pub cycle_uid: String,
+    /// What it is for.
+    pub purpose: &'static str,
+    /// Name of its agent, as far as a label holds it.
+    pub agent: String,
+    /// Its Complete or Failed condition: when, complete, reason.
+    pub ended: Option<(Timestamp, bool, Option<String>)>,
+    /// Pods that it had.
+    pub attempts: u32,
+    /// When its pod was last looked at.
+    pub looked: Option<Timestamp>,
+    version: u64,
+}
+
+/// What is in an agent's name.
+#[derive(Debug, Default)]
+pub struct Index {
+    agents: HashMap<Key, Arc<PersistentAgent>>,
+    cycles: HashMap<Key, CycleEntry>,
+    cycles_of: HashMap<Key, BTreeSet<Arc<str>>>,
+    jobs: HashMap<Key, JobEntry>,
+    jobs_of: HashMap<String, HashSet<Key>>,
+    /// UIDs whose deletion we have seen or caused: a late event must not bring them back.
+    gone: HashMap<String, Timestamp>,
+    /// Jobs that were there once, by cycle UID.
+    had_job: HashSet<String>,
+    holds: HashMap<Arc<str>, String>,
+}
+
+fn version(meta: Option<&String>) -> u64 {
+    meta.and_then(|v| v.parse().ok()).unwrap_or(0)
+}
+
+impl Index {
+    /// Takes in an agent. Long texts go: they are read afresh when a Job is made.
+    pub fn put_agent(&mut self, mut agent: PersistentAgent) -> Key {
+        let key = Key::new(&agent.namespace().unwrap_or_default(), &agent.name_any());
+        let uid = agent.uid().unwrap_or_default();
+        let newer = self.agents.get(&key).is_none_or(|known| {
+            known.uid() != agent.uid()
+                || version(known.metadata.resource_version.as_ref())
+                    <= version(agent.metadata.resource_version.as_ref())
+        });
+        if newer && !self.gone.contains_key(&uid) {
+            slim(&mut agent);
+            self.agents.insert(key.clone(), Arc::new(agent));
+        }
+        key
+    }
+
+    /// Forgets an agent.
+    pub fn remove_agent(&mut self, key: &Key, uid: Option<&str>, now: Timestamp) {
+        if uid.is_none() || self.agents.get(key).and_then(|a| a.uid()).as_deref() == uid {
+            self.agents.remove(key);
+        }
+        self.gone.extend(uid.map(|u| (u.to_owned(), now)));
+    }
+
+    /// The agent of this key.
+    pub fn agent(&self, key: &Key) -> Option<Arc<PersistentAgent>> {
+        self.agents.get(key).cloned()
+    }
+
+    /// Keys of all agents, and of all that cycles refer to.
+    pub fn keys(&self) -> Vec<Key> {
+        let orphans = self.cycles_of.keys().filter(|k| !self.agents.contains_key(k));
+        self.agents.keys().chain(orphans).cloned().collect()
+    }
+
+    /// Number of agents and cycles.
+    pub fn sizes(&self) -> (usize, usize) {
+        (self.agents.len(), self.cycles.len())
+    }
+
+    /// Takes in a cycle; returns the key of its agent.
+    pub fn put_cycle(&mut self, cycle: &AgentCycle) -> Key {
+        let namespace = cycle.namespace().unwrap_or_default();
+        let key = Key::new(&namespace, &cycle.name_any());
+        let agent = Key::new(&namespace, &cycle.spec.agent_ref.name);
+        let uid = cycle.uid().unwrap_or_default();
+        let version = version(cycle.metadata.resource_version.as_ref());
+        if self.gone.contains_key(&uid)
+            || self.cycles.get(&key).is_some_and(|c| c.view.uid == uid && c.version > version)
+        {
+            return agent;
+        }
+        let owner =
+            cycle.owner_references().iter().find(|o| o.controller == Some(true)).map(|o| o.uid.clone());
+        let view = CycleView::new(cycle, "");
+        self.cycles_of.entry(agent.clone()).or_default().insert(key.name.clone());
+        self.cycles.insert(key, CycleEntry { view, agent: agent.name.clone(), owner, version });
+        agent
+    }
+
+    /// Forgets a cycle; returns the key of its agent.
+    pub fn remove_cycle(&mut self, key: &Key, uid: &str, now: Timestamp) -> Option<Key> {
+        self.gone.insert(uid.to_owned(), now);
+        if self.cycles.get(key).is_none_or(|c| c.view.uid != uid) {
+            return None;
+        }
+        let entry = self.cycles.remove(key)?;
+        let agent = Key { namespace: key.namespace.clone(), name: entry.agent };
+        if let Some(names) = self.cycles_of.get_mut(&agent) {
+            names.remove(&key.name);
+            if names.is_empty() {
+                self.cycles_of.remove(&agent);
+            }
+        }
+        Some(agent)
+    }
+
+    /// All cycles of an agent. Those are its own whose owner has its UID.
+    pub fn cycles(&self, agent: &Key, agent_uid: &str) -> Vec<CycleView> {
+        let names = self.cycles_of.get(agent).into_iter().flatten();
+        names
+            .filter_map(|name| {
+                self.cycles.get(&Key { namespace: agent.namespace.clone(), name: name.clone() })
+            })
+            .map(|entry| CycleView { own: entry.owner.as_deref() == Some(agent_uid), ..entry.view.clone() })
+            .collect()
+    }
+
+    /// Takes in a Job of ours; returns the key of its agent.
+    pub fn put_job(&mut self, job: &Job) -> Option<Key> {
+        let namespace = job.namespace().unwrap_or_default();
+        let key = Key::new(&namespace, &job.name_any());
+        let uid = job.uid().unwrap_or_default();
+        let mut entry = job_entry(job)?;
+        let known = self.jobs.get(&key).filter(|k| k.view.uid == uid);
+        // Names of agents are short enough for a label.
+        let agent = Some(Key::new(&namespace, &entry.agent));
+        if self.gone.contains_key(&uid) || known.is_some_and(|k| k.version > entry.version) {
+            return agent;
+        }
+        if let Some(known) = known {
+            entry.looked = known.looked;
+            entry.view.waiting.clone_from(&known.view.waiting);
+            entry.view.end.clone_from(&known.view.end);
+            entry.view.ending_since =
+                entry.view.ending_since.and(known.view.ending_since.or(entry.view.ending_since));
+        }
+        self.had_job.insert(entry.cycle_uid.clone());
+        self.jobs_of.entry(entry.cycle_uid.clone()).or_default().insert(key.clone());
+        self.jobs.insert(key, entry);
+        agent
+    }
+
+    /// Forgets a Job; returns the key of its agent.
+    pub fn remove_job(&mut self, key: &Key, uid: &str, now: Timestamp) -> Option<Key> {
+        self.gone.insert(uid.to_owned(), now);
+        if self.jobs.get(key).is_none_or(|j| j.view.uid != uid) {
+            return None;
+        }
+        let entry = self.jobs.remove(key)?;
+        if let Some(jobs) = self.jobs_of.get_mut(&entry.cycle_uid) {
+            jobs.remove(key);
+            if jobs.is_empty() {
+                self.jobs_of.remove(&entry.cycle_uid);
+            }
+        }
+        Some(Key::new(&key.namespace, &entry.agent))
+    }
+
+    /// The Job of this purpose for a cycle.
+    pub fn job(&self, cycle_uid: &str, purpose: Purpose) -> Option<(Key, JobEntry)> {
+        let keys = self.jobs_of.get(cycle_uid)?;
+        let found = keys.iter().filter_map(|k| self.jobs.get(k).map(|j| (k.clone(), j.clone())));
+        found.into_iter().find(|(_, j)| j.purpose == purpose.label())
+    }
+
+    /// True if a Job of this cycle was seen and is gone.
+    pub fn job_vanished(&self, cycle_uid: &str) -> bool {
+        self.had_job.contains(cycle_uid) && !self.jobs_of.contains_key(cycle_uid)
+    }
+
+    /// A Job that we delete ourselves may be made again.
+    pub fn expect_job_again(&mut self, cycle_uid: &str) {
+        self.had_job.remove(cycle_uid);
+    }
+
+    /// Changes what is remembered of a Job.
+    pub fn update_job(&mut self, key: &Key, change: impl FnOnce(&mut JobEntry)) {
+        if let Some(job) = self.jobs.get_mut(key) {
+            change(job);
+        }
+    }
+
+    /// Notes why a pod does not start.
+    pub fn job_waits(&mut self, key: &Key, waiting: Option<Waiting>, started: bool, now: Timestamp) {
+        self.update_job(key, |job| {
+            job.view.waiting = waiting;
+            job.view.started |= started;
+            job.looked = Some(now);
+        });
+    }
+
+    /// Notes how a Job ended.
+    pub fn job_ended(&mut self, key: &Key, end: JobEnd) {
+        self.update_job(key, |job| job.view.end = Some(end));
+    }
+
+    /// Cycles at work: all, and in this namespace.
+    pub fn running(&self, namespace: &str) -> (usize, usize) {
+        let active =
+            self.agents.iter().filter(|(_, a)| a.status.as_ref().is_some_and(|s| s.active_cycle.is_some()));
+        active
+            .fold((0, 0), |(all, here), (key, _)| (all + 1, here + usize::from(&*key.namespace == namespace)))
+    }
+
+    /// The reason why a namespace is on hold.
+    pub fn hold(&self, namespace: &str) -> Option<String> {
+        self.holds.get(namespace).cloned()
+    }
+
+    /// Sets or lifts the hold of a namespace; true if that changed something.
+    pub fn set_hold(&mut self, namespace: &str, reason: Option<String>) -> bool {
+        match reason {
+            Some(reason) => self.holds.insert(namespace.into(), reason.clone()).as_ref() != Some(&reason),
+            None => self.holds.remove(namespace).is_some(),
+        }
+    }
+
+    /// Removes what a full list of a kind did not contain.
+    pub fn keep_only(
+        &mut self,
+        kind: Kind,
+        scope: Option<&str>,
+        seen: &HashSet<Key>,
+        now: Timestamp,
+    ) -> Vec<Key> {
+        let in_scope = |k: &Key| scope.is_none_or(|s| s == &*k.namespace) && !seen.contains(k);
+        match kind {
+            Kind::Agent => {
+                let stale: Vec<_> = self.agents.keys().filter(|k| in_scope(k)).cloned().collect();
+                stale.iter().for_each(|k| self.remove_agent(k, None, now));
+                stale
+            }
+            Kind::Cycle => {
+                let stale: Vec<_> = self
+                    .cycles
+                    .iter()
+                    .filter(|(k, _)| in_scope(k))
+                    .map(|(k, c)| (k.clone(), c.view.uid.clone()))
+                    .collect();
+                stale.iter().filter_map(|(k, uid)| self.remove_cycle(k, uid, now)).collect()
+            }
+            Kind::Job => {
+                let stale: Vec<_> = self
+                    .jobs
+                    .iter()
+                    .filter(|(k, _)| in_scope(k))
+                    .map(|(k, j)| (k.clone(), j.view.uid.clone()))
+                    .collect();
+                stale.iter().filter_map(|(k, uid)| self.remove_job(k, uid, now)).collect()
+            }
+        }
+    }
+
+    /// Forgets deletions that no late event can undo any more.
+    pub fn forget_gone(&mut self, before: Timestamp) {
+        self.gone.retain(|_, at| *at >= before);
+        let Self { had_job, cycles, jobs_of, .. } = self;
+        if had_job.len() > 2 * jobs_of.len() + 1024 {
+            let alive: HashSet<&str> = cycles.values().map(|c| c.view.uid.as_str()).collect();
+            had_job.retain(|uid| alive.contains(uid.as_str()));
+        }
+    }
+}
+
+/// Kinds that are watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// PersistentAgent.
+    Agent,
+    /// AgentCycle.
+    Cycle,
+    /// Job.
+    Job,
+}
+
+/// Leaves out what no decision reads.
+fn slim(agent: &mut PersistentAgent) {
+    agent.metadata.managed_fields = None;
+    agent.spec.charter = None;
+    agent.spec.success = None;
+    agent.spec.contacts = vec![];
+    agent.spec.contacts.shrink_to_fit();
+    if let Some(sql) = agent.spec.executor.sql.as_mut().and_then(|s| s.inline.as_mut()) {
+        *sql = String::new();
+    }
+    for skill in &mut agent.spec.skills {
+        (skill.instructions, skill.description) = (None, None);
+    }
+    for schedule in &mut agent.spec.schedules {
+        schedule.instruction = None;
+    }
+    if let Some(annotations) = agent.metadata.annotations.as_mut() {
+        annotations.retain(|k, _| k.starts_with("cicada.dev/"));
+    }
+}
+
+fn job_entry(job: &Job) -> Option<JobEntry> {
+    let label = |name: &str| job.labels().get(name).cloned();
+    let purpose = match label(PURPOSE_LABEL)?.as_str() {
+        "cycle" => Purpose::Cycle,
+        "report" => Purpose::Report,
+        "delete" => Purpose::Delete,
+        _ => return None,
+    };
+    let status = job.status.clone().unwrap_or_default();
+    let conditions = status.conditions.unwrap_or_default();
+    let condition = |type_: &str| conditions.iter().find(|c| c.type_ == type_ && c.status == "True");
+    let ended = condition("Complete").or_else(|| condition("Failed")).map(|c| {
+        let at = c.last_transition_time.as_ref().map_or_else(Timestamp::now, |t| t.0);
+        (at, c.type_ == "Complete", c.reason.clone())
+    });
+    let ending = condition("FailureTarget").or_else(|| condition("SuccessCriteriaMet"));
+    let ending = ending.and_then(|c| c.last_transition_time.as_ref().map(|t| t.0));
+    let count = |n: Option<i32>| u32::try_from(n.unwrap_or(0)).unwrap_or(0);
+    let terminating = count(status.terminating);
+    let attempts = count(status.failed) + count(status.succeeded) + count(status.active) + terminating;
+    let view = JobView {
+        name: job.name_any(),
+        uid: job.uid().unwrap_or_default(),
+        created: job.creation_timestamp().map_or_else(Timestamp::now, |t| t.0),
+        suspended: job.spec.as_ref().and_then(|s| s.suspend) == Some(true),
+        deleting: job.metadata.deletion_timestamp.is_some(),
+        started: count(status.ready) + count(status.failed) + count(status.succeeded) + terminating > 0,
+        ending_since: ending.or_else(|| (terminating > 0).then(Timestamp::now)),
+        waiting: None,
+        end: None,
+        report_job: None,
+    };
+    Some(JobEntry {
+        view,
+        cycle_uid: label(CYCLE_LABEL).unwrap_or_default(),
+        purpose: purpose.label(),
+        agent: label(AGENT_LABEL).unwrap_or_default(),
+        ended,
+        attempts,
+        looked: None,
+        version: version(job.metadata.resource_version.as_ref()),
+    })
+}
+
+#[cfg(test)]
+#[path = "index_tests.rs"]
+mod tests;

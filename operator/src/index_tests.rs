@@ -1,0 +1,80 @@
+use serde_json::json;
+
+use super::*;
+
+fn agent(uid: &str, version: &str) -> PersistentAgent {
+    let value = json!({
+        "metadata": {"name": "a", "namespace": "n", "uid": uid, "resourceVersion": version},
+        "spec": {"executor": {"sql": {"inline": "SELECT 1"}}, "charter": "long"},
+    });
+    serde_json::from_value(value).unwrap()
+}
+
+fn cycle(uid: &str, version: &str, owner: Option<&str>) -> AgentCycle {
+    let mut value = json!({
+        "metadata": {"name": "c", "namespace": "n", "uid": uid, "resourceVersion": version},
+        "spec": {"agentRef": {"name": "a"}},
+    });
+    if let Some(owner) = owner {
+        let reference = json!({"apiVersion": "v", "kind": "PersistentAgent", "name": "a", "uid": owner, "controller": true});
+        value["metadata"]["ownerReferences"] = json!([reference]);
+    }
+    serde_json::from_value(value).unwrap()
+}
+
+/// argo-workflows#12625, kubernetes#121070: an event from before an own write was taken for the present.
+#[test]
+fn an_older_event_never_replaces_a_newer_object() {
+    let mut index = Index::default();
+    let key = index.put_agent(agent("u", "10"));
+    index.put_agent(agent("u", "9"));
+    assert_eq!(index.agent(&key).unwrap().resource_version().as_deref(), Some("10"));
+    index.put_agent(agent("other", "1"));
+    assert_eq!(
+        index.agent(&key).unwrap().uid().as_deref(),
+        Some("other"),
+        "an object that was made again is another one"
+    );
+}
+
+#[test]
+fn a_late_event_brings_nothing_back() {
+    let mut index = Index::default();
+    let now = Timestamp::UNIX_EPOCH;
+    let agent = index.put_cycle(&cycle("c1", "1", None));
+    index.remove_cycle(&Key::new("n", "c"), "c1", now);
+    index.put_cycle(&cycle("c1", "2", None));
+    assert!(index.cycles(&agent, "u").is_empty());
+    index.put_cycle(&cycle("c2", "3", None));
+    assert_eq!(index.cycles(&agent, "u").len(), 1);
+    index.remove_cycle(&Key::new("n", "c"), "c1", now);
+    assert_eq!(index.cycles(&agent, "u").len(), 1, "the deletion of the old one is not that of the new one");
+}
+
+#[test]
+fn own_cycles_are_told_by_uid() {
+    let mut index = Index::default();
+    let agent = index.put_cycle(&cycle("c1", "1", Some("u")));
+    assert!(index.cycles(&agent, "u")[0].own);
+    assert!(!index.cycles(&agent, "another")[0].own);
+}
+
+#[test]
+fn long_texts_are_not_kept() {
+    let mut index = Index::default();
+    let key = index.put_agent(agent("u", "1"));
+    assert_eq!(index.agent(&key).unwrap().spec.charter, None);
+}
+
+/// kubernetes#37957, #82753: a deleted Job stayed active for ever.
+#[test]
+fn a_deleted_job_is_noticed() {
+    let mut index = Index::default();
+    let value = json!({"metadata": {"name": "j", "namespace": "n", "uid": "j1", "resourceVersion": "1", "labels": {
+        "cicada.dev/agent": "a", "cicada.dev/cycle-uid": "c1", "cicada.dev/purpose": "cycle"}}});
+    assert!(!index.job_vanished("c1"));
+    index.put_job(&serde_json::from_value(value).unwrap());
+    assert!(index.job("c1", Purpose::Cycle).is_some() && !index.job_vanished("c1"));
+    index.remove_job(&Key::new("n", "j"), "j1", Timestamp::UNIX_EPOCH);
+    assert!(index.job_vanished("c1"));
+}

@@ -1,0 +1,147 @@
+//! The Lease: which replica acts.
+//!
+//! It saves work, it does not keep anything safe: names, resourceVersions and the epoch in the store do
+//! that. A replica that loses it ends, so that nothing half-done goes on.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, PostParams},
+};
+use tokio::time::Instant;
+
+/// Seconds after which another replica may take over.
+pub const TTL: i32 = 15;
+/// Time between two renewals.
+pub const RENEW: Duration = Duration::from_secs(5);
+/// A replica that could not renew for this long stops acting, before another one may start.
+const TRUST: Duration = Duration::from_secs(11);
+
+/// What to write if `me` may hold the Lease now; None if another holder is alive.
+pub fn claim(current: Option<&LeaseSpec>, me: &str, now: Timestamp) -> Option<LeaseSpec> {
+    let current = current.cloned().unwrap_or_default();
+    let holder = current.holder_identity.as_deref().filter(|h| !h.is_empty());
+    let mine = holder == Some(me);
+    let ttl = SignedDuration::from_secs(current.lease_duration_seconds.unwrap_or(TTL).into());
+    let alive = current.renew_time.as_ref().is_some_and(|t| t.0 + ttl > now);
+    if holder.is_some() && !mine && alive {
+        return None;
+    }
+    Some(LeaseSpec {
+        holder_identity: Some(me.to_owned()),
+        lease_duration_seconds: Some(TTL),
+        acquire_time: if mine { current.acquire_time } else { Some(MicroTime(now)) },
+        renew_time: Some(MicroTime(now)),
+        lease_transitions: Some(current.lease_transitions.unwrap_or(0) + i32::from(!mine)),
+        ..LeaseSpec::default()
+    })
+}
+
+/// One replica's side of the Lease.
+#[derive(Debug)]
+pub struct Holder {
+    api: Api<Lease>,
+    name: String,
+    me: String,
+    /// When the newest successful renewal was *sent*: its effect can't be older.
+    renewed: Mutex<Option<Instant>>,
+}
+
+impl Holder {
+    /// For a Lease of this name.
+    pub fn new(client: Client, namespace: &str, name: &str, me: &str) -> Self {
+        Self {
+            api: Api::namespaced(client, namespace),
+            name: name.to_owned(),
+            me: me.to_owned(),
+            renewed: Mutex::new(None),
+        }
+    }
+
+    /// True if this replica may act. Asked before every write: a process that was stopped for a while
+    /// must notice it here, by the monotonic clock, before it does anything.
+    pub fn may_act(&self) -> bool {
+        let renewed = *self.renewed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        renewed.is_some_and(|at| at.elapsed() < TRUST)
+    }
+
+    /// Takes or renews the Lease; true if this replica holds it now.
+    pub async fn tick(&self, now: Timestamp) -> Result<bool, kube::Error> {
+        let sent = Instant::now();
+        let seen = self.api.get_opt(&self.name).await?;
+        let Some(spec) = claim(seen.as_ref().and_then(|l| l.spec.as_ref()), &self.me, now) else {
+            return Ok(false);
+        };
+        let held = self.write(seen.as_ref(), spec).await?;
+        if held {
+            *self.renewed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(sent);
+        }
+        Ok(held)
+    }
+
+    /// Lets the next replica start at once.
+    pub async fn release(&self) -> Result<(), kube::Error> {
+        *self.renewed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+        let seen = self.api.get_opt(&self.name).await?;
+        let Some(mut spec) = seen.as_ref().and_then(|l| l.spec.clone()) else { return Ok(()) };
+        if spec.holder_identity.as_deref() != Some(&self.me) {
+            return Ok(());
+        }
+        spec.holder_identity = None;
+        self.write(seen.as_ref(), spec).await.map(|_| ())
+    }
+
+    async fn write(&self, seen: Option<&Lease>, spec: LeaseSpec) -> Result<bool, kube::Error> {
+        let metadata = ObjectMeta {
+            name: Some(self.name.clone()),
+            resource_version: seen.and_then(|l| l.metadata.resource_version.clone()),
+            ..ObjectMeta::default()
+        };
+        let lease = Lease { metadata, spec: Some(spec) };
+        let parameters =
+            PostParams { field_manager: Some(crate::FIELD_MANAGER.into()), ..PostParams::default() };
+        let written = match seen {
+            Some(_) => self.api.replace(&self.name, &parameters, &lease).await,
+            None => self.api.create(&parameters, &lease).await,
+        };
+        match written {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(s)) if s.is_conflict() || s.is_already_exists() => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_a_free_one_keeps_its_own_waits_for_a_live_one_takes_a_dead_one() {
+        let t0: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let after = |s| t0 + SignedDuration::from_secs(s);
+        let a = claim(None, "a", t0).unwrap();
+        assert!(claim(Some(&a), "b", after(14)).is_none());
+        let kept = claim(Some(&a), "a", after(3)).unwrap();
+        assert_eq!(
+            (kept.lease_transitions, kept.acquire_time.clone()),
+            (a.lease_transitions, a.acquire_time.clone())
+        );
+        assert_eq!(claim(Some(&a), "b", after(16)).unwrap().lease_transitions, Some(2));
+        // agent-sandbox#1249: without a release every rollout waited for the Lease to run out.
+        let released = LeaseSpec { holder_identity: None, ..a };
+        assert!(claim(Some(&released), "b", after(1)).is_some());
+    }
+
+    #[test]
+    fn a_replica_stops_acting_before_another_may_start() {
+        assert!(TRUST + RENEW / 2 < Duration::from_secs(u64::try_from(TTL).unwrap()));
+    }
+}

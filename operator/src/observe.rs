@@ -1,0 +1,177 @@
+//! What only a look at the API server tells: why a pod does not start, and how a Job ended.
+
+use cicada_contract::CycleReport;
+use cicada_operator_core::{
+    active::FIRST_LOOK,
+    job::{CONTAINER, Purpose},
+    observed::{JobView, ReportJob, Waiting},
+    result::JobEnd,
+};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::{ResourceExt as _, api::ListParams};
+
+use crate::{
+    context::Context,
+    index::{JobEntry, Key},
+};
+
+/// Label that Kubernetes puts on a Job's pods.
+const JOB_NAME: &str = "batch.kubernetes.io/job-name";
+
+/// The Job of a cycle as decisions want it; looks at its pod where the Job alone does not say enough.
+pub async fn job(context: &Context, cycle_uid: &str, now: Timestamp) -> Result<Option<JobView>, kube::Error> {
+    let Some((key, entry)) = context.index().job(cycle_uid, Purpose::Cycle) else { return Ok(None) };
+    let mut view = entry.view.clone();
+    if view.end.is_none() && entry.ended.is_some() {
+        let end = end_of(context, &key, &entry).await?;
+        context.index().job_ended(&key, end.clone());
+        view.end = Some(end);
+    }
+    let due = entry.looked.is_none_or(|at| now.duration_since(at) >= FIRST_LOOK / 2);
+    if entry.ended.is_none() && !view.started && !view.suspended && now >= view.created + FIRST_LOOK && due {
+        let (waiting, started) = why_waiting(context, &key, &view).await?;
+        context.index().job_waits(&key, waiting.clone(), started, now);
+        view.waiting = waiting;
+        view.started |= started;
+    }
+    view.report_job = report_job(context, cycle_uid).await?;
+    Ok(Some(view))
+}
+
+async fn report_job(context: &Context, cycle_uid: &str) -> Result<Option<ReportJob>, kube::Error> {
+    let Some((key, entry)) = context.index().job(cycle_uid, Purpose::Report) else { return Ok(None) };
+    if entry.ended.is_none() {
+        return Ok(Some(ReportJob::Running));
+    }
+    let end = match entry.view.end.clone() {
+        Some(end) => end,
+        None => end_of(context, &key, &entry).await?,
+    };
+    context.index().job_ended(&key, end.clone());
+    let report = end.message.as_deref().and_then(|m| CycleReport::parse(m).ok());
+    Ok(Some(ReportJob::Ended(Box::new(report))))
+}
+
+async fn pods(context: &Context, job: &Key) -> Result<Vec<Pod>, kube::Error> {
+    let selector = ListParams::default().labels(&format!("{JOB_NAME}={}", job.name));
+    Ok(context.api::<Pod>(&job.namespace).list(&selector).await?.items)
+}
+
+/// Reads the newest pod once, when its Job has ended.
+async fn end_of(context: &Context, key: &Key, entry: &JobEntry) -> Result<JobEnd, kube::Error> {
+    let (at, complete, reason) = entry.ended.clone().unwrap_or((Timestamp::now(), false, None));
+    let mut end = JobEnd { at: Some(at), complete, reason, attempts: entry.attempts, ..JobEnd::default() };
+    let mut pods = pods(context, key).await?;
+    pods.sort_by_key(|p| p.creation_timestamp().map(|t| t.0));
+    // A Job that is Complete has one pod that succeeded; it counts, whatever came after it.
+    let succeeded = pods
+        .iter()
+        .position(|p| complete && p.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Succeeded"));
+    let Some(pod) = succeeded.map(|i| &pods[i]).or(pods.last()) else { return Ok(end) };
+    let status = pod.status.clone().unwrap_or_default();
+    end.pod_reason = status.reason.clone();
+    let containers = status.container_statuses.unwrap_or_default();
+    let Some(container) = containers.iter().find(|c| c.name == CONTAINER) else { return Ok(end) };
+    end.image =
+        Some(container.image_id.clone()).filter(|i| !i.is_empty()).or_else(|| Some(container.image.clone()));
+    if let Some(terminated) = container.state.as_ref().and_then(|s| s.terminated.clone()) {
+        end.exit_code = Some(terminated.exit_code);
+        end.message = terminated.message;
+        end.pod_reason = end.pod_reason.or(terminated.reason);
+    }
+    Ok(end)
+}
+
+/// Why the pod of a Job has not started; also whether it has.
+async fn why_waiting(
+    context: &Context,
+    key: &Key,
+    view: &JobView,
+) -> Result<(Option<Waiting>, bool), kube::Error> {
+    let pods = pods(context, key).await?;
+    let Some(pod) = pods.iter().max_by_key(|p| p.creation_timestamp().map(|t| t.0)) else {
+        return Ok((Some(no_pod(context, key, view).await), false));
+    };
+    Ok(pod_waits(pod))
+}
+
+fn pod_waits(pod: &Pod) -> (Option<Waiting>, bool) {
+    let status = pod.status.clone().unwrap_or_default();
+    let containers = status.container_statuses.unwrap_or_default();
+    let states: Vec<_> = containers.iter().filter_map(|c| c.state.clone()).collect();
+    if states.iter().any(|s| s.running.is_some() || s.terminated.is_some()) {
+        return (None, true);
+    }
+    let conditions = status.conditions.unwrap_or_default();
+    let unscheduled = conditions.iter().find(|c| c.type_ == "PodScheduled" && c.status == "False");
+    if let Some(condition) = unscheduled {
+        return (
+            Some(Waiting {
+                reason: "Unschedulable".into(),
+                message: condition.message.clone().unwrap_or_default(),
+            }),
+            false,
+        );
+    }
+    let waiting = states.into_iter().find_map(|s| s.waiting);
+    let (reason, message) =
+        waiting.map(|w| (w.reason.unwrap_or_default(), w.message.unwrap_or_default())).unwrap_or_default();
+    let reason = match reason.as_str() {
+        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull"
+        | "ImageInspectError" => "ImagePullBackOff",
+        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => "ContainerConfig",
+        _ => "PodStarting",
+    };
+    (Some(Waiting { reason: reason.into(), message }), false)
+}
+
+/// Without a pod only an event says why: quota, admission, a missing service account.
+async fn no_pod(context: &Context, key: &Key, view: &JobView) -> Waiting {
+    let selector = ListParams::default().fields(&format!("involvedObject.uid={}", view.uid));
+    let events =
+        context.api::<Event>(&key.namespace).list(&selector).await.map(|l| l.items).unwrap_or_default();
+    let failed = events.iter().filter(|e| e.reason.as_deref() == Some("FailedCreate"));
+    let message = failed.filter_map(|e| e.message.clone()).next_back().unwrap_or_default();
+    let reason = if message.contains("exceeded quota") {
+        "QuotaExceeded"
+    } else if message.is_empty() {
+        "PodStarting"
+    } else {
+        "PodRejected"
+    };
+    Waiting { reason: reason.into(), message: cicada_contract::text::cut(&message, 256) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn waits(status: serde_json::Value) -> (Option<String>, bool) {
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
+        let (waiting, started) = pod_waits(&pod);
+        (waiting.map(|w| w.reason), started)
+    }
+
+    fn container(state: &serde_json::Value) -> serde_json::Value {
+        json!({"containerStatuses": [{"name": "cycle", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state}]})
+    }
+
+    #[test]
+    fn a_pod_that_waits_says_why() {
+        let unschedulable = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}]});
+        assert_eq!(waits(unschedulable), (Some("Unschedulable".into()), false));
+        for (word, reason) in [
+            ("ErrImageNeverPull", "ImagePullBackOff"),
+            ("ImagePullBackOff", "ImagePullBackOff"),
+            ("CreateContainerConfigError", "ContainerConfig"),
+            ("ContainerCreating", "PodStarting"),
+        ] {
+            assert_eq!(waits(container(&json!({"waiting": {"reason": word}}))), (Some(reason.into()), false));
+        }
+        assert_eq!(waits(container(&json!({"running": {}}))), (None, true));
+        assert_eq!(waits(json!({})), (Some("PodStarting".into()), false));
+    }
+}

@@ -1,0 +1,256 @@
+//! One look at one agent: observe, decide, act, until there is nothing left to do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cicada_contract::text::cut;
+use cicada_crds::{PersistentAgent, cycle::Phase};
+use cicada_operator_core::{
+    Action, Observed, Plan, cycle_status, decide,
+    decide::end_active,
+    job::Purpose,
+    observed::{CycleView, Environment},
+    result::CycleEnd,
+};
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt as _;
+
+use crate::{act, context::Context, error::Error, index::Key, numbers, observe};
+
+/// Most steps in one look. A cycle's way takes four; more means that something does not settle.
+const STEPS: usize = 12;
+/// Longest look. The requests in it have no timeout of their own.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// A cycle may come before its agent (`kubectl apply` of a folder); after this long it has none.
+const ORPHAN_GRACE: SignedDuration = SignedDuration::from_secs(60);
+/// A forbidden Job (quota, policy) is tried again after this long.
+const FORBIDDEN_WAIT: SignedDuration = SignedDuration::from_secs(60);
+
+/// Looks at an agent; returns when to look again.
+pub async fn reconcile(context: &Context, key: &Key) -> Result<Timestamp, Error> {
+    tokio::time::timeout(TIMEOUT, steps(context, key)).await.unwrap_or(Err(Error::Timeout(TIMEOUT.as_secs())))
+}
+
+async fn steps(context: &Context, key: &Key) -> Result<Timestamp, Error> {
+    let Some(mut agent) = ({ context.index().agent(key) }) else { return orphans(context, key).await };
+    let mut fresh = false;
+    for _ in 0..STEPS {
+        let now = Timestamp::now();
+        let (plan, cycles) = observe_and_decide(context, key, &agent, now).await?;
+        let changed = agent.status.clone().unwrap_or_default() != plan.status;
+        if plan.actions.is_empty() && !changed {
+            numbers::note(context, key, &agent);
+            return Ok(plan.look_again);
+        }
+        if !fresh {
+            // The index is a hint: what is written is decided on the object itself, with all its texts.
+            match context.api::<PersistentAgent>(&key.namespace).get_opt(&key.name).await? {
+                Some(read) => {
+                    context.index().put_agent(read.clone());
+                    agent = Arc::new(read);
+                    fresh = true;
+                    continue;
+                }
+                None => {
+                    context.index().remove_agent(key, agent.uid().as_deref(), now);
+                    return orphans(context, key).await;
+                }
+            }
+        }
+        let (again, look_again) = (plan.again, plan.look_again);
+        match apply(context, &mut agent, &cycles, plan, changed).await {
+            Ok(()) if again => {}
+            Ok(()) => return Ok(look_again),
+            Err(Error::Conflict) => {
+                context.metrics.conflicts.inc();
+                return Err(Error::Conflict);
+            }
+            Err(error) => return explain(context, key, &mut agent, error, now).await,
+        }
+    }
+    tracing::warn!(agent = %key, "an agent does not settle; it is looked at again in a minute");
+    Ok(Timestamp::now() + SignedDuration::from_secs(60))
+}
+
+async fn observe_and_decide(
+    context: &Context,
+    key: &Key,
+    agent: &PersistentAgent,
+    now: Timestamp,
+) -> Result<(Plan, Vec<CycleView>), Error> {
+    let uid = agent.uid().unwrap_or_default();
+    let active = agent.status.as_ref().and_then(|s| s.active_cycle.as_ref()).map(|a| a.uid.clone());
+    let job = match &active {
+        Some(cycle) => observe::job(context, cycle, now).await?,
+        None => None,
+    };
+    let (cycles, environment, job_vanished) = {
+        let index = context.index();
+        let capacity = &context.config.capacity;
+        let (all, here) = index.running(&key.namespace);
+        let environment = Environment {
+            hold: context.config.hold.clone().or_else(|| index.hold(&key.namespace)),
+            full: (capacity.cycles > 0 && all >= capacity.cycles)
+                || (capacity.cycles_per_namespace > 0 && here >= capacity.cycles_per_namespace),
+        };
+        (index.cycles(key, &uid), environment, active.as_ref().is_some_and(|c| index.job_vanished(c)))
+    };
+    let seen = Observed {
+        agent,
+        cycles: &cycles,
+        job: job.as_ref(),
+        job_vanished,
+        environment: &environment,
+        defaults: &context.config.defaults,
+    };
+    Ok((decide(&seen, now), cycles))
+}
+
+async fn apply(
+    context: &Context,
+    agent: &mut act::Agent,
+    cycles: &[CycleView],
+    plan: Plan,
+    changed: bool,
+) -> Result<(), Error> {
+    let ended: Vec<_> = plan.actions.iter().filter_map(ended_reason).collect();
+    for action in plan.actions {
+        if matches!(action, Action::DeleteJob { .. }) {
+            if let Some(active) = agent.status.as_ref().and_then(|s| s.active_cycle.as_ref()) {
+                context.index().expect_job_again(&active.uid);
+            }
+        }
+        act::act(context, agent, cycles, action).await?;
+    }
+    if changed && !plan.defer_status {
+        *agent = Arc::new(act::set_agent(context, agent, &plan.status).await?);
+    }
+    if !plan.defer_status {
+        ended.iter().for_each(|reason| numbers::ended(context, agent, reason));
+        numbers::told(context, agent, &plan.notes);
+        act::tell(context, agent, plan.notes).await;
+    }
+    Ok(())
+}
+
+/// Reason of a cycle that this action ends.
+fn ended_reason(action: &Action) -> Option<String> {
+    match action {
+        Action::SetCycle { status, .. }
+            if status.phase.is_some_and(Phase::is_terminal) && status.lead.is_none() =>
+        {
+            status.reason.clone()
+        }
+        _ => None,
+    }
+}
+
+/// A start that the API server refuses is the cycle's end or its reason to wait, not an endless loop.
+async fn explain(
+    context: &Context,
+    key: &Key,
+    agent: &mut act::Agent,
+    error: Error,
+    now: Timestamp,
+) -> Result<Timestamp, Error> {
+    let active = agent.status.as_ref().and_then(|s| s.active_cycle.clone());
+    let uid = agent.uid().unwrap_or_default();
+    let cycles = context.index().cycles(key, &uid);
+    let Some(cycle) = active.and_then(|a| cycles.iter().find(|c| c.uid == a.uid)) else { return Err(error) };
+    match &error {
+        Error::Invalid { message, .. } => {
+            let end = CycleEnd::failed("JobRejected", cut(message, 512), true);
+            end_cycle(context, agent, &cycles, &end, now).await
+        }
+        Error::Foreign { .. } => {
+            let end = CycleEnd::failed("UnexpectedJob", error.to_string(), true);
+            end_cycle(context, agent, &cycles, &end, now).await
+        }
+        Error::Forbidden { message, .. } => {
+            let reason = if message.contains("exceeded quota") { "QuotaExceeded" } else { "JobForbidden" };
+            if cycle.reason.as_deref() != Some(reason) {
+                let status = cycle_status::pending(cycle, reason, &cut(message, 512), now);
+                act::set_cycle(context, &key.namespace, &cycle.reference(), &status).await?;
+            }
+            Ok(now + FORBIDDEN_WAIT)
+        }
+        _ => Err(error),
+    }
+}
+
+async fn end_cycle(
+    context: &Context,
+    agent: &mut act::Agent,
+    cycles: &[CycleView],
+    end: &CycleEnd,
+    now: Timestamp,
+) -> Result<Timestamp, Error> {
+    let environment = Environment::default();
+    let plan = {
+        let held = agent.clone();
+        let seen = Observed {
+            agent: &held,
+            cycles,
+            job: None,
+            job_vanished: false,
+            environment: &environment,
+            defaults: &context.config.defaults,
+        };
+        end_active(&seen, end, now)
+    };
+    apply(context, agent, cycles, plan, true).await?;
+    Ok(now)
+}
+
+/// Cycles whose agent does not exist: they wait a moment, then they fail.
+async fn orphans(context: &Context, key: &Key) -> Result<Timestamp, Error> {
+    let now = Timestamp::now();
+    let cycles = context.index().cycles(key, "");
+    let mut next = now + SignedDuration::from_hours(1);
+    if cycles.is_empty() {
+        context.metrics.forget(key);
+        return Ok(next);
+    }
+    if let Some(found) = context.api::<PersistentAgent>(&key.namespace).get_opt(&key.name).await? {
+        context.index().put_agent(found);
+        return Ok(now);
+    }
+    for cycle in &cycles {
+        if cycle.is_terminal() {
+            let ttl = cycle
+                .ttl
+                .zip(cycle.finished)
+                .map(|(ttl, at)| at + SignedDuration::from_secs(i64::try_from(ttl).unwrap_or(i64::MAX / 4)));
+            match ttl {
+                Some(end) if end <= now => delete_cycle(context, key, cycle).await?,
+                Some(end) => next = next.min(end),
+                None => {}
+            }
+            continue;
+        }
+        let message = format!("there is no PersistentAgent {} in this namespace", key.name);
+        if now < cycle.created + ORPHAN_GRACE && cycle.phase != Some(Phase::Running) {
+            next = next.min(cycle.created + ORPHAN_GRACE);
+            if cycle.reason.as_deref() != Some("AgentNotFound") {
+                let status = cycle_status::pending(cycle, "AgentNotFound", &message, now);
+                act::set_cycle(context, &key.namespace, &cycle.reference(), &status).await?;
+            }
+            continue;
+        }
+        let job = context.index().job(&cycle.uid, Purpose::Cycle);
+        if let Some((_, job)) = job.filter(|(_, j)| !j.view.deleting && j.ended.is_none()) {
+            act::delete_job(context, &key.namespace, &job.view.name, &job.view.uid).await?;
+        }
+        let end = CycleEnd::failed("AgentNotFound", message, false);
+        let status = cycle_status::ended(cycle, &end, None, None, now);
+        act::set_cycle(context, &key.namespace, &cycle.reference(), &status).await?;
+    }
+    Ok(next)
+}
+
+async fn delete_cycle(context: &Context, key: &Key, cycle: &CycleView) -> Result<(), Error> {
+    // No agent is needed to delete: an empty one stands in its place.
+    let mut stand_in = PersistentAgent::new(&key.name, cicada_crds::PersistentAgentSpec::default());
+    stand_in.metadata.namespace = Some(key.namespace.to_string());
+    act::act(context, &stand_in, &[], Action::DeleteCycle { cycle: cycle.reference() }).await
+}

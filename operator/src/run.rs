@@ -1,0 +1,232 @@
+//! Wiring: watches, workers, sweep, Lease, server, signals.
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{
+    args::RunArgs,
+    config::Config,
+    context::Context,
+    error::Error,
+    index::Key,
+    lease::{Holder, RENEW},
+    metrics::KindLabels,
+    reconcile, server, watch,
+};
+
+/// How often a replica without the Lease asks for it: the gap of a rollout.
+const ASK: Duration = Duration::from_secs(1);
+/// Time between two sweeps.
+const SWEEP: Duration = Duration::from_secs(60);
+/// How long the end waits for work in hand; below the pod's grace period of 30 s.
+const DRAIN: Duration = Duration::from_secs(20);
+/// A conflict is looked at again after this long.
+const CONFLICT_WAIT: Duration = Duration::from_millis(200);
+
+/// What workers remember of each agent.
+#[derive(Debug, Default)]
+struct Memo {
+    /// When each is to be looked at again, by the wall clock: the queue's own clock stands still in a
+    /// suspended machine and does not see a step of the time.
+    look_again: Mutex<HashMap<Key, Timestamp>>,
+    failures: Mutex<HashMap<Key, u32>>,
+}
+
+/// Runs until SIGTERM, or until the Lease is lost.
+pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+    let config = Config::load(args.config.as_deref())?;
+    let mut kube_config =
+        kube::Config::infer().await.context("found neither a service account nor a kubeconfig")?;
+    // Our own waits know what a failure means; the client's own would block a look for minutes.
+    kube_config.default_retry = false;
+    let client = Client::try_from(kube_config).context("could not make a client")?;
+    let identity = identity(&args.identity);
+    let holder = Holder::new(client.clone(), &args.namespace, &args.lease, &identity);
+    let namespaces: Vec<String> = args.watch_namespaces.iter().filter(|n| !n.is_empty()).cloned().collect();
+    let config = with_cluster_name(config, &client, &namespaces).await?;
+    let context = Arc::new(Context::new(client, config, holder, &identity, namespaces));
+    tracing::info!(identity, namespaces = ?context.namespaces, store = context.config.defaults.store.is_some(), "starting");
+    crate::schema::check(&context).await;
+    for watch in watch::start(&context) {
+        let _watch = tokio::spawn(watch);
+    }
+    let serving = tokio::spawn(server::serve(args.listen, context.clone()));
+    let memo = Arc::new(Memo::default());
+    let _sweep = tokio::spawn(sweep(context.clone(), memo.clone()));
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        end = lead(&context, &memo, args.concurrency) => { end; }
+        served = serving => { served??; }
+        _ = terminate.recv() => return Ok(drain(&context).await),
+        _ = interrupt.recv() => return Ok(drain(&context).await),
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+fn identity(given: &str) -> String {
+    if given.is_empty() {
+        format!("{}-{}", std::env::var("HOSTNAME").unwrap_or_else(|_| "local".into()), std::process::id())
+    } else {
+        given.to_owned()
+    }
+}
+
+/// The owner of each memory names its cluster: by configuration, else by the UID of kube-system.
+async fn with_cluster_name(
+    mut config: Config,
+    client: &Client,
+    namespaces: &[String],
+) -> anyhow::Result<Config> {
+    if !config.defaults.cluster.is_empty() {
+        return Ok(config);
+    }
+    anyhow::ensure!(
+        namespaces.is_empty(),
+        "with --watch-namespaces the configuration must set defaults.cluster"
+    );
+    let system = Api::<Namespace>::all(client.clone())
+        .get("kube-system")
+        .await
+        .context("could not read the namespace kube-system")?;
+    config.defaults.cluster = system.metadata.uid.context("kube-system has no UID")?;
+    Ok(config)
+}
+
+/// Takes the Lease, works while it is held, returns when it is lost.
+async fn lead(context: &Arc<Context>, memo: &Arc<Memo>, workers: usize) {
+    let mut leading = false;
+    loop {
+        match context.lease.tick(Timestamp::now()).await {
+            Ok(true) if !leading => {
+                leading = true;
+                context.metrics.leader.set(1);
+                tracing::info!("leading");
+                for _ in 0..workers.max(1) {
+                    let _worker = tokio::spawn(work(context.clone(), memo.clone()));
+                }
+            }
+            Ok(true) => {}
+            Ok(false) if leading => {
+                tracing::error!("another replica holds the lease: ending");
+                return;
+            }
+            Ok(false) => {}
+            Err(error) => {
+                context.metrics.error("lease");
+                tracing::warn!(error = %error, "the lease could not be renewed");
+                if leading && !context.lease.may_act() {
+                    tracing::error!("the lease could not be renewed in time: ending");
+                    return;
+                }
+            }
+        }
+        tokio::time::sleep(if leading { RENEW } else { ASK }).await;
+    }
+}
+
+async fn work(context: Arc<Context>, memo: Arc<Memo>) {
+    while let Some(key) = context.queue.next().await {
+        let started = tokio::time::Instant::now();
+        let result = reconcile::reconcile(&context, &key).await;
+        context.metrics.reconcile_seconds.observe(started.elapsed().as_secs_f64());
+        let wait = settle(&context, &memo, &key, result);
+        context.queue.done(&key);
+        if let Some(wait) = wait {
+            context.queue.add(key, wait);
+        }
+    }
+}
+
+/// Notes how a look went, and says when the next is due.
+fn settle(context: &Context, memo: &Memo, key: &Key, result: Result<Timestamp, Error>) -> Option<Duration> {
+    let count =
+        |kind: &str| context.metrics.reconciles.get_or_create(&KindLabels { kind: kind.to_owned() }).inc();
+    let mut failures = memo.failures.lock().unwrap_or_else(PoisonError::into_inner);
+    match result {
+        Ok(at) => {
+            failures.remove(key);
+            count("ok");
+            memo.look_again.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), at);
+            Some(Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO))
+        }
+        Err(Error::Conflict) => {
+            count("conflict");
+            Some(CONFLICT_WAIT)
+        }
+        Err(Error::NotLeader) => None,
+        Err(error) => {
+            let n = failures.entry(key.clone()).or_insert(0);
+            *n += 1;
+            let wait = Duration::from_millis(500) * 2u32.pow((*n - 1).min(9));
+            count("error");
+            context.metrics.error(error.kind());
+            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            tracing::warn!(agent = %key, error = %error, cause, wait = ?wait, "a look at an agent failed");
+            Some(wait)
+        }
+    }
+}
+
+/// Once a minute, whatever the queue does: looks at all that is due by the wall clock.
+async fn sweep(context: Arc<Context>, memo: Arc<Memo>) {
+    loop {
+        context.health.swept();
+        let now = Timestamp::now();
+        if context.health.is_ready() {
+            let keys = context.index().keys();
+            let mut look_again = memo.look_again.lock().unwrap_or_else(PoisonError::into_inner);
+            let known: std::collections::HashSet<&Key> = keys.iter().collect();
+            look_again.retain(|key, _| known.contains(key));
+            for key in &keys {
+                if look_again.get(key).is_none_or(|at| *at <= now) {
+                    context.queue.add(key.clone(), Duration::ZERO);
+                }
+            }
+        }
+        context.index().forget_gone(now - SignedDuration::from_mins(10));
+        let (agents, cycles) = context.index().sizes();
+        for (kind, count) in [("agents", agents), ("cycles", cycles)] {
+            let gauge = i64::try_from(count).unwrap_or(i64::MAX);
+            context.metrics.objects.get_or_create(&KindLabels { kind: kind.to_owned() }).set(gauge);
+        }
+        read_holds(&context).await;
+        tokio::time::sleep(SWEEP).await;
+    }
+}
+
+/// In namespaced mode a namespace can be read, but not watched.
+async fn read_holds(context: &Context) {
+    for name in &context.namespaces {
+        match Api::<Namespace>::all(context.client.clone()).get_metadata_opt(name).await {
+            Ok(Some(namespace)) => watch::note_hold(context, &namespace),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(namespace = %name, error = %error, "a namespace could not be read for its hold")
+            }
+        }
+    }
+}
+
+/// Finishes what is in hand and lets the next replica start at once.
+async fn drain(context: &Context) -> ExitCode {
+    let until = tokio::time::Instant::now() + DRAIN;
+    while !context.queue.close() && tokio::time::Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    if context.lease.may_act() {
+        if let Err(error) = context.lease.release().await {
+            tracing::warn!(error = %error, "the lease could not be released");
+        }
+    }
+    tracing::info!("ended");
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,228 @@
+//! Watches: from events of the API server to the index and the queue.
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cicada_crds::{AgentCycle, PersistentAgent};
+use cicada_operator_core::{HOLD, job::PURPOSE_LABEL};
+use futures::{StreamExt as _, TryStreamExt as _, future::BoxFuture};
+use jiff::Timestamp;
+use k8s_openapi::api::{batch::v1::Job, core::v1::Namespace};
+use kube::{
+    Api, Resource, ResourceExt as _,
+    core::{DeserializeGuard, PartialObjectMeta},
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, Event, watcher},
+    },
+};
+use serde::de::DeserializeOwned;
+
+use crate::{
+    context::Context,
+    health::WATCH_TIMEOUT,
+    index::{Key, Kind},
+};
+
+/// Changes that come together are looked at together.
+const SETTLE: Duration = Duration::from_millis(50);
+
+fn config() -> watcher::Config {
+    watcher::Config::default().timeout(u32::try_from(WATCH_TIMEOUT.as_secs()).unwrap_or(180)).page_size(500)
+}
+
+/// All watches; each runs until the process ends.
+pub fn start(context: &Arc<Context>) -> Vec<BoxFuture<'static, ()>> {
+    let scopes: Vec<Option<String>> = match context.namespaces.as_slice() {
+        [] => vec![None],
+        some => some.iter().cloned().map(Some).collect(),
+    };
+    let mut all: Vec<BoxFuture<'static, ()>> = vec![];
+    for scope in scopes {
+        let name =
+            |kind: &str| scope.as_ref().map_or_else(|| kind.to_owned(), |ns| format!("{kind} in {ns}"));
+        for kind in ["agents", "cycles", "jobs"] {
+            context.health.watch_started(&name(kind));
+        }
+        all.push(Box::pin(agents(context.clone(), scope.clone(), name("agents"))));
+        all.push(Box::pin(cycles(context.clone(), scope.clone(), name("cycles"))));
+        all.push(Box::pin(jobs(context.clone(), scope.clone(), name("jobs"))));
+    }
+    if context.namespaces.is_empty() {
+        context.health.watch_started("namespaces");
+        all.push(Box::pin(namespaces(context.clone())));
+    }
+    all
+}
+
+fn api<K>(context: &Context, scope: Option<&str>) -> Api<K>
+where
+    K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+{
+    match scope {
+        Some(namespace) => Api::namespaced(context.client.clone(), namespace),
+        None => Api::all(context.client.clone()),
+    }
+}
+
+async fn agents(context: Arc<Context>, scope: Option<String>, name: String) {
+    let api: Api<DeserializeGuard<PersistentAgent>> = api(&context, scope.as_deref());
+    let stream = watcher(api, config()).default_backoff();
+    follow(
+        &context,
+        Kind::Agent,
+        scope.as_deref(),
+        &name,
+        stream,
+        |guard| {
+            let key = Key::new(&guard.namespace().unwrap_or_default(), &guard.name_any());
+            match guard.0 {
+                Ok(agent) => {
+                    context.index().put_agent(agent);
+                }
+                // One bad object never stops the watch (argo-workflows#14047); it is reported where it stops.
+                Err(e) => unreadable(&context, "PersistentAgent", &key, &e.error),
+            }
+            Some(key)
+        },
+        |guard| {
+            let key = Key::new(&guard.namespace().unwrap_or_default(), &guard.name_any());
+            context.index().remove_agent(&key, guard.uid().as_deref(), Timestamp::now());
+            Some(key)
+        },
+    )
+    .await;
+}
+
+async fn cycles(context: Arc<Context>, scope: Option<String>, name: String) {
+    let api: Api<DeserializeGuard<AgentCycle>> = api(&context, scope.as_deref());
+    let stream = watcher(api, config()).default_backoff();
+    follow(
+        &context,
+        Kind::Cycle,
+        scope.as_deref(),
+        &name,
+        stream,
+        |guard| {
+            let key = Key::new(&guard.namespace().unwrap_or_default(), &guard.name_any());
+            match guard.0 {
+                Ok(cycle) => Some(context.index().put_cycle(&cycle)),
+                Err(e) => {
+                    unreadable(&context, "AgentCycle", &key, &e.error);
+                    None
+                }
+            }
+        },
+        |guard| {
+            let key = Key::new(&guard.namespace().unwrap_or_default(), &guard.name_any());
+            context.index().remove_cycle(&key, &guard.uid().unwrap_or_default(), Timestamp::now())
+        },
+    )
+    .await;
+}
+
+async fn jobs(context: Arc<Context>, scope: Option<String>, name: String) {
+    let api: Api<Job> = api(&context, scope.as_deref());
+    let stream = watcher(api, config().labels(PURPOSE_LABEL)).default_backoff();
+    follow(
+        &context,
+        Kind::Job,
+        scope.as_deref(),
+        &name,
+        stream,
+        |job| context.index().put_job(&job),
+        |job| {
+            let key = Key::new(&job.namespace().unwrap_or_default(), &job.name_any());
+            context.index().remove_job(&key, &job.uid().unwrap_or_default(), Timestamp::now())
+        },
+    )
+    .await;
+}
+
+fn unreadable(context: &Context, kind: &str, key: &Key, error: &str) {
+    context.metrics.error("undecodable");
+    tracing::error!(kind, object = %key, error, "an object can't be read; it is left alone");
+}
+
+/// Feeds the index from one watch, and the queue with the agents that are concerned.
+async fn follow<K>(
+    context: &Context,
+    kind: Kind,
+    scope: Option<&str>,
+    name: &str,
+    stream: impl futures::Stream<Item = Result<Event<K>, watcher::Error>>,
+    put: impl Fn(K) -> Option<Key>,
+    remove: impl Fn(K) -> Option<Key>,
+) where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut listed = HashSet::new();
+    let mut stream = std::pin::pin!(stream);
+    while let Some(event) = stream.next().await {
+        let touched = match event {
+            Ok(Event::Init) => {
+                listed.clear();
+                None
+            }
+            Ok(Event::InitApply(object)) => {
+                listed.insert(Key::new(&object.namespace().unwrap_or_default(), &object.name_any()));
+                put(object)
+            }
+            Ok(Event::InitDone) => {
+                let gone = context.index().keep_only(kind, scope, &listed, Timestamp::now());
+                gone.into_iter().for_each(|key| context.queue.add(key, SETTLE));
+                listed = HashSet::new();
+                context.health.watch_listed(name);
+                None
+            }
+            Ok(Event::Apply(object)) => {
+                context.health.watch_alive(name);
+                put(object)
+            }
+            Ok(Event::Delete(object)) => {
+                context.health.watch_alive(name);
+                remove(object)
+            }
+            Err(error) => {
+                context.health.watch_failed(name);
+                context.metrics.error("watch");
+                tracing::warn!(watch = name, error = %error, "a watch failed and is retried");
+                None
+            }
+        };
+        if let Some(key) = touched {
+            context.queue.add(key, SETTLE);
+        }
+    }
+}
+
+/// Holds of namespaces. In namespaced mode they are read in the sweep instead.
+async fn namespaces(context: Arc<Context>) {
+    let stream =
+        watcher(Api::<PartialObjectMeta<Namespace>>::all(context.client.clone()), config()).default_backoff();
+    let mut stream = std::pin::pin!(stream);
+    loop {
+        match stream.try_next().await {
+            Ok(Some(Event::InitApply(ns) | Event::Apply(ns))) => note_hold(&context, &ns),
+            Ok(Some(Event::InitDone)) => context.health.watch_listed("namespaces"),
+            Ok(Some(_)) => {}
+            Ok(None) => return,
+            Err(error) => {
+                context.health.watch_failed("namespaces");
+                tracing::warn!(watch = "namespaces", error = %error, "a watch failed and is retried");
+            }
+        }
+    }
+}
+
+/// Takes in a namespace's annotation, and looks at its agents if it changed.
+pub fn note_hold(context: &Context, namespace: &PartialObjectMeta<Namespace>) {
+    let name = namespace.name_any();
+    let reason = namespace.annotations().get(HOLD).cloned();
+    let mut index = context.index();
+    if index.set_hold(&name, reason) {
+        index.keys().into_iter().filter(|k| *k.namespace == *name).for_each(|k| context.queue.add(k, SETTLE));
+    }
+}
