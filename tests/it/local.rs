@@ -2,9 +2,10 @@
 
 use std::process::Command;
 
-use cicada_tests::shell::{Ran, root, run_command};
+use cicada_tests::shell::{Ran, program, root, run, run_command};
+use serde_json::Value;
 
-/// A copy of the example, so that the store (`.cicada` beside it) does not land in the checkout.
+/// A copy of the example, so that its store (`.cicada` beside the manifest) does not land in the checkout.
 fn example() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(root().join("crds/examples/local")).unwrap() {
@@ -16,35 +17,66 @@ fn example() -> tempfile::TempDir {
     folder
 }
 
-/// `cargo run --release -- ARGS`, as the README writes it.
-fn cargo_run(args: &[&str]) -> Ran {
-    let mut command = Command::new(env!("CARGO"));
-    command.current_dir(root()).args(["run", "--release", "--quiet", "--offline", "--"]).args(args);
+fn cicadactl(args: &[&str]) -> Ran {
+    let mut command = Command::new(program("cicadactl"));
+    command.args(args);
     run_command(command, None)
 }
 
 #[test]
-#[ignore = "builds and runs cicadactl: tests/run"]
+fn cargo_run_from_a_fresh_clone_is_cicadactl() {
+    let ran = run(
+        env!("CARGO"),
+        [
+            "metadata",
+            "--no-deps",
+            "--offline",
+            "--format-version=1",
+            "--manifest-path",
+            &root().join("Cargo.toml").to_string_lossy(),
+        ],
+    );
+    let metadata: Value = serde_json::from_str(&ran.must()).unwrap();
+    let default = metadata["workspace_default_members"].as_array().unwrap();
+    assert_eq!(default.len(), 1, "{default:?}");
+    let package = metadata["packages"].as_array().unwrap().iter().find(|p| p["id"] == default[0]).unwrap();
+    let programs: Vec<&Value> = package["targets"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|t| t["kind"][0] == "bin")
+        .map(|t| &t["name"])
+        .collect();
+    assert_eq!(programs, ["cicadactl"]);
+}
+
+#[test]
+#[ignore = "needs the built programs: tests/run"]
 fn the_first_command_works_and_a_second_run_goes_on_from_the_first() {
     let folder = example();
     let dir = folder.path().to_string_lossy().into_owned();
-    let first = cargo_run(&["local", &dir, "--once"]).must();
+    let first = cicadactl(&["local", &dir, "--once"]).must();
     for words in ["deliveries", "stock", "visits", "(new)"] {
         assert!(first.contains(words), "the summary lacks {words}:\n{first}");
     }
-    let second = cargo_run(&["local", &dir, "--once"]).must();
-    assert!(!second.contains("deliveries +"), "what is known is not loaded twice:\n{second}");
-    let query = |sql: &str| {
-        cargo_run(&[
-            "query",
-            "shop/tea-shop",
-            sql,
-            "--store",
-            &format!("file://{dir}/.cicada/store"),
-            "-o",
-            "csv",
-        ])
-        .must()
+    let store = format!("file://{dir}/.cicada/store");
+    let query =
+        |sql: &str| cicadactl(&["query", "shop/tea-shop", sql, "--store", &store, "-o", "csv"]).must();
+    let rows = |table: &str| -> usize {
+        let answer = query(&format!("SELECT count(*) AS n FROM {table}"));
+        answer.lines().nth(1).unwrap_or_else(|| panic!("{table}: {answer}")).trim().parse().unwrap()
     };
-    assert!(query("SELECT count(*) AS n FROM visits").contains('2'), "two visits");
+    let (deliveries, visits) = (rows("deliveries"), rows("visits"));
+    let lines = std::fs::read_to_string(folder.path().join("deliveries.csv"))
+        .unwrap()
+        .lines()
+        .filter(|l| !l.is_empty())
+        .count();
+    assert_eq!(deliveries, lines - 1, "each line of the file is a row");
+    assert_eq!(visits, 1);
+
+    let second = cicadactl(&["local", &dir, "--once"]).must();
+    assert_eq!(rows("deliveries"), deliveries, "what is known is not loaded twice:\n{second}");
+    assert_eq!(rows("visits"), 2, "the second cycle goes on from the first:\n{second}");
+    assert!(!second.contains("(new)"), "no table is new any more:\n{second}");
 }

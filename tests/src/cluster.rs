@@ -207,7 +207,7 @@ impl Cluster {
             parts.push(format!("status of pod {name}: {}", pod["status"]["containerStatuses"]));
             parts.push(show(namespace, &["logs", name, "--tail=40", "--all-containers"]));
         }
-        parts.push(show(SYSTEM, &["logs", "deployment/cicada", "--tail=60"]));
+        parts.push(show(SYSTEM, &["logs", "deployment/cicada-operator", "--tail=60"]));
         parts.join("\n----\n")
     }
 }
