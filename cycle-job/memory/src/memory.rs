@@ -15,7 +15,7 @@ use crate::prompt::PromptOptions;
 use crate::protocol::{Fault, FaultKind, Hello, WorkerArgs};
 use crate::tool::{BatchError, BatchOutcome, BatchResult, render};
 use crate::value::Rows;
-use crate::worker::{MemoryReply, MemoryRequest};
+use crate::worker::{COMPACTED, MemoryReply, MemoryRequest};
 
 /// Bounds of a memory worker.
 #[derive(Debug, Clone)]
@@ -71,6 +71,8 @@ pub struct MemoryWorker {
     launcher: Launcher,
     directory: PathBuf,
     options: MemoryOptions,
+    /// A copy of somebody else's file: its schema may be of any shape.
+    foreign: bool,
     killer: Killer,
     child: Option<Child>,
     sandbox: Sandbox,
@@ -92,11 +94,21 @@ pub struct MemoryWorker {
 impl MemoryWorker {
     /// Starts a worker in `directory`, which holds `memory.db` (made if absent) and, for `load_table`, `files/`.
     pub fn spawn(launcher: &Launcher, directory: &Path, options: MemoryOptions) -> Result<Self, WorkerError> {
+        Self::start_in(launcher, directory, options, false)
+    }
+
+    fn start_in(
+        launcher: &Launcher,
+        directory: &Path,
+        options: MemoryOptions,
+        foreign: bool,
+    ) -> Result<Self, WorkerError> {
         let directory = directory.canonicalize().map_err(|source| WorkerError::Spawn { source })?;
         let mut worker = Self {
             launcher: launcher.clone(),
             directory,
             options,
+            foreign,
             killer: Killer::default(),
             child: None,
             sandbox: Sandbox::Rlimits,
@@ -121,6 +133,37 @@ impl MemoryWorker {
         if let MemoryReply::Names(names) = worker.ask(&MemoryRequest::Tables)? {
             worker.before = names.into_iter().collect();
         }
+        Ok(worker)
+    }
+
+    /// Opens a copy in `directory` of any SQLite file, also one that Cicada did not make: in WAL mode (its
+    /// log is copied too), with names or modules that a memory may not have. A file that is damaged or no
+    /// database is told by [`WorkerError::is_corrupt`]. `file` itself is only read.
+    pub fn open_copy(
+        launcher: &Launcher,
+        file: &Path,
+        directory: &Path,
+        options: MemoryOptions,
+    ) -> Result<Self, WorkerError> {
+        let io = |e: std::io::Error| {
+            Fault::new(FaultKind::Io, format!("{} could not be copied: {e}", file.display()))
+        };
+        let size = std::fs::copy(file, directory.join("memory.db")).map_err(io)?;
+        if size == 0 {
+            return Err(Fault::new(FaultKind::Corrupt, "not a SQLite database: the file is empty").into());
+        }
+        for suffix in ["-wal", "-journal"] {
+            let mut log = file.as_os_str().to_owned();
+            log.push(suffix);
+            let to = directory.join(format!("memory.db{suffix}"));
+            match std::fs::copy(&log, &to) {
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                copied => copied.map(|_| ()).map_err(io)?,
+            }
+        }
+        let room = MemoryOptions { size_limit: options.size_limit.max(size.saturating_mul(2)), ..options };
+        let mut worker = Self::start_in(launcher, directory, room, true)?;
+        worker.check(Check::Quick)?;
         Ok(worker)
     }
 
@@ -244,7 +287,16 @@ impl MemoryWorker {
     /// Checkpoints, checks and closes the file in the form that other tools read. Call after [`Self::unmount`].
     pub fn seal(&mut self) -> Result<Sealed, WorkerError> {
         match self.ask(&MemoryRequest::Seal { user_version: self.user_version })? {
-            MemoryReply::Sealed(sealed) => {
+            MemoryReply::Sealed { sealed, compacted } => {
+                if compacted {
+                    // The worker may not rename; its connection is closed first.
+                    self.child = None;
+                    let rename =
+                        std::fs::rename(self.directory.join(COMPACTED), self.directory.join("memory.db"));
+                    rename.map_err(|e| {
+                        Fault::new(FaultKind::Io, format!("the compacted file could not take its place: {e}"))
+                    })?;
+                }
                 Ok(Sealed { changed: sealed.changed || self.created || self.dirty, ..sealed })
             }
             _ => Err(unexpected()),
@@ -340,6 +392,7 @@ impl MemoryWorker {
         let args = WorkerArgs {
             directory: self.directory.clone(),
             read: None,
+            foreign: self.foreign,
             heap: self.options.heap,
             address_space: self.options.address_space,
             // The log of one transaction may hold the whole new content.

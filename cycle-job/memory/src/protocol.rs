@@ -24,6 +24,9 @@ pub(crate) struct WorkerArgs {
     /// A directory that it may only read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) read: Option<PathBuf>,
+    /// The schema may have names and modules that a memory may not.
+    #[serde(default)]
+    pub(crate) foreign: bool,
     /// SQLite's hard heap limit in bytes.
     pub(crate) heap: u64,
     /// RLIMIT_AS in bytes.

@@ -114,6 +114,7 @@ fn run(
     let args = WorkerArgs {
         directory: folder.clone(),
         read: archive.parent().map(Path::to_owned),
+        foreign: false,
         heap: 1 << 20,
         address_space: limits.address_space,
         // One byte more, so that the worker itself counts what is too much.

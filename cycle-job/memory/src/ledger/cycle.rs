@@ -3,11 +3,11 @@
 use cicada_contract::report::{AgentSchedule, Ask, Usage};
 use cicada_contract::text::cut;
 use jiff::Timestamp;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
-    BeginCycle, EndKind, FinishCycle, HumanRequest, Overview, StepRecord, TableUse, ToolDigest,
-    ToolResultRecord,
+    BeginCycle, EndKind, FinishCycle, HumanRequest, Overview, RecalledResult, StepRecord, TableUse,
+    ToolDigest, ToolResultRecord,
 };
 use crate::mounts::rules::{parse_time, zone};
 use crate::protocol::Fault;
@@ -80,6 +80,26 @@ pub(crate) fn tool_result(c: &Connection, r: &ToolResultRecord) -> Result<ToolDi
         r.blob_key,
     ])?;
     Ok(digest)
+}
+
+pub(crate) fn recall(c: &Connection, id: &str, now: Timestamp) -> Result<Option<RecalledResult>, Fault> {
+    let sql = "SELECT result_id, tool_name, content, blob_key, bytes, sha256 FROM tool_results WHERE result_id = ?1";
+    let found = c.query_row(sql, [id], |r| {
+        Ok(RecalledResult {
+            result_id: r.get(0)?,
+            tool_name: r.get(1)?,
+            content: r.get(2)?,
+            blob_key: r.get(3)?,
+            bytes: r.get::<_, i64>(4)?.unsigned_abs(),
+            sha256: r.get(5)?,
+        })
+    });
+    let found = found.optional()?;
+    if found.is_some() {
+        let sql = "INSERT INTO tool_pins VALUES (?1, 'recalled', ?2) ON CONFLICT DO NOTHING";
+        c.execute(sql, params![id, now.to_string()])?;
+    }
+    Ok(found)
 }
 
 pub(crate) fn finish(c: &Connection, f: &FinishCycle) -> Result<(), Fault> {

@@ -201,6 +201,18 @@ impl LedgerWorker {
         }
     }
 
+    /// An older result by its id, and keeps it from the retention from now on. None if it is not known.
+    pub fn recall_result(
+        &mut self,
+        result_id: &str,
+        now: Timestamp,
+    ) -> Result<Option<RecalledResult>, WorkerError> {
+        match self.ask(LedgerRequest::Recall { result_id: result_id.to_owned(), now })? {
+            LedgerReply::Recalled(result) => Ok(result),
+            _ => Err(unexpected()),
+        }
+    }
+
     /// Records how an attempt ended; `final` marks what it ingested as handled.
     pub fn finish_cycle(&mut self, finish: &FinishCycle) -> Result<(), WorkerError> {
         self.done(LedgerRequest::FinishCycle(Box::new(finish.clone())))
@@ -278,6 +290,7 @@ impl LedgerWorker {
         let args = WorkerArgs {
             directory: self.directory.clone(),
             read: None,
+            foreign: false,
             heap: self.options.heap,
             address_space: self.options.address_space,
             file_size: self.options.size_limit.saturating_mul(4) + 64 * MIB,

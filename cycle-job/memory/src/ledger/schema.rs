@@ -8,6 +8,33 @@ use crate::protocol::{Fault, FaultKind};
 /// Migrations; the number of those that ran is in `meta`.
 const MIGRATIONS: &[&str] = &[include_str!("schema_1.sql")];
 
+/// Tables, what they are for, and their columns; a `!` marks what can be about a person.
+const DOCUMENTATION: &str = include_str!("documentation.txt");
+
+/// Writes the documentation into the ledger itself, so that a reader of the file alone has it.
+fn document(connection: &Connection) -> Result<(), Fault> {
+    let version = cicada_contract::text::sha256_hex(DOCUMENTATION);
+    if meta(connection, "documentation")?.as_deref() == Some(version.as_str()) {
+        return Ok(());
+    }
+    connection.execute_batch("BEGIN; DELETE FROM documentation")?;
+    let mut insert = connection.prepare("INSERT INTO documentation VALUES (?1, ?2, ?3, ?4)")?;
+    for line in DOCUMENTATION.lines() {
+        let mut parts = line.split(" | ");
+        let (Some(table), Some(note), Some(columns)) = (parts.next(), parts.next(), parts.next()) else {
+            continue;
+        };
+        insert.execute((table, "", note, false))?;
+        for column in columns.split(' ') {
+            let person = column.ends_with('!');
+            insert.execute((table, column.trim_end_matches('!'), "", person))?;
+        }
+    }
+    drop(insert);
+    set_meta(connection, "documentation", Some(&version))?;
+    Ok(connection.execute_batch("COMMIT")?)
+}
+
 /// Brings a ledger to this release's schema. A ledger of a later release is refused.
 pub(crate) fn migrate(connection: &Connection) -> Result<(), Fault> {
     connection.execute_batch(
@@ -29,7 +56,7 @@ pub(crate) fn migrate(connection: &Connection) -> Result<(), Fault> {
             n + 1
         ))?;
     }
-    Ok(())
+    document(connection)
 }
 
 /// A value of `meta`.
@@ -53,4 +80,62 @@ pub(crate) fn set_meta(connection: &Connection, key: &str, value: Option<&str>) 
         None => connection.prepare_cached("DELETE FROM meta WHERE key = ?1")?.execute([key])?,
     };
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger() -> Connection {
+        let c = Connection::open_in_memory().unwrap();
+        migrate(&c).unwrap();
+        c
+    }
+
+    fn strings(c: &Connection, sql: &str) -> Vec<String> {
+        c.prepare(sql).unwrap().query_map([], |r| r.get(0)).unwrap().map(Result::unwrap).collect()
+    }
+
+    #[test]
+    fn every_column_is_documented_and_judged() {
+        let c = ledger();
+        let found = strings(
+            &c,
+            "SELECT m.name || '.' || x.name FROM sqlite_schema m, pragma_table_info(m.name) x WHERE m.type = 'table' AND m.name NOT GLOB 'sqlite_*' ORDER BY 1",
+        );
+        let documented = strings(
+            &c,
+            "SELECT table_name || '.' || column_name FROM documentation WHERE column_name <> '' ORDER BY 1",
+        );
+        assert_eq!(found, documented);
+        assert_eq!(
+            strings(
+                &c,
+                "SELECT person FROM documentation WHERE table_name = 'messages' AND column_name = 'body'"
+                    .replace("person", "CAST(person AS TEXT)")
+                    .as_str()
+            ),
+            ["1"]
+        );
+    }
+
+    #[test]
+    fn all_tables_are_strict_and_a_second_migration_changes_nothing() {
+        let c = ledger();
+        let loose = strings(
+            &c,
+            "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND NOT strict AND name NOT GLOB 'sqlite_*'",
+        );
+        assert_eq!(loose, Vec::<String>::new());
+        let before = c.total_changes();
+        migrate(&c).unwrap();
+        assert_eq!(c.total_changes(), before);
+    }
+
+    #[test]
+    fn a_ledger_of_a_later_release_is_refused() {
+        let c = ledger();
+        c.execute("UPDATE meta SET value = '99' WHERE key = 'schema'", []).unwrap();
+        assert!(migrate(&c).unwrap_err().message.contains("schema 99"));
+    }
 }

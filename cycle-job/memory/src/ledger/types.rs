@@ -158,6 +158,23 @@ pub struct ToolDigest {
     pub query: String,
 }
 
+/// A result as the ledger has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecalledResult {
+    /// Its id.
+    pub result_id: String,
+    /// Name of the tool.
+    pub tool_name: String,
+    /// The content, if it is kept in the ledger.
+    pub content: Option<String>,
+    /// Key of the object that has it otherwise.
+    pub blob_key: Option<String>,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Lower-case hexadecimal SHA-256 of it.
+    pub sha256: String,
+}
+
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FinishCycle {

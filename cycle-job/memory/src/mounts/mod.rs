@@ -138,6 +138,48 @@ impl Mounts {
     }
 }
 
+/// Bytes of one tool result in its mount.
+const RESULT_MAX: usize = 5_000_000;
+/// Bytes of all of them together.
+const RESULTS_MAX: usize = 50_000_000;
+
+impl Mounts {
+    /// Puts the content of a tool result that is kept as an object into its row, cut at 5 MB. False if
+    /// there is no such row, or all contents together would exceed 50 MB: call it for the newest first.
+    pub fn set_result(&mut self, result_id: &str, content: &str) -> bool {
+        let Some(mount) = Mount::find("__tool_results") else { return false };
+        let column = |name| mount.column(name).unwrap_or(0);
+        let (json, text, is_json, truncated) =
+            (column("result_json"), column("result_text"), column("is_json"), column("is_truncated"));
+        let Some(rows) = self.tables.get_mut(mount.name) else { return false };
+        let held: usize = rows
+            .iter()
+            .map(|r| [json, text].iter().map(|n| r[*n].as_str().map_or(0, str::len)).sum::<usize>())
+            .sum();
+        let cut = cicada_contract::text::cut(content, RESULT_MAX);
+        if held + cut.len() > RESULTS_MAX {
+            return false;
+        }
+        let Some(row) = rows.iter_mut().find(|r| r[0].as_str() == Some(result_id)) else { return false };
+        if cut.len() < content.len() {
+            row[truncated] = true.into();
+        }
+        // Half a document is no JSON any more.
+        let place = if row[is_json].as_int() == Some(1) && cut.len() == content.len() { json } else { text };
+        row[place] = cut.into();
+        true
+    }
+
+    /// Marks the results of this step in their mount.
+    pub fn mark_step(&mut self, step: u32) {
+        let Some(mount) = Mount::find("__tool_results") else { return };
+        let (Some(of), Some(mark)) = (mount.column("step"), mount.column("is_current_step")) else { return };
+        for row in self.tables.get_mut(mount.name).into_iter().flatten() {
+            row[mark] = (row[of].as_int() == Some(i64::from(step))).into();
+        }
+    }
+}
+
 /// One row that the agent made, changed or removed in an editable mount, compared with the row as it was mounted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MountEdit {

@@ -73,7 +73,7 @@ pub(crate) enum MemoryReply {
     Names(Vec<String>),
     Text(String),
     UserVersion(i32),
-    Sealed(Sealed),
+    Sealed { sealed: Sealed, compacted: bool },
 }
 
 /// The worker's state.
@@ -101,7 +101,9 @@ pub(super) struct Engine {
 pub(super) fn serve(port: &Port, options: &WorkerArgs, level: Sandbox) -> Result<(), Fault> {
     let (mut connection, hello) = open(&options.directory.join("memory.db"), options, level)?;
     let main = schema::read(&connection, "main")?;
-    schema::allowed(&main).map_err(|m| Fault::new(FaultKind::Schema, m))?;
+    if !options.foreign {
+        schema::allowed(&main).map_err(|m| Fault::new(FaultKind::Schema, m))?;
+    }
     let guard = Guard::install(&mut connection)?;
     let changes = ChangeLog::default();
     capi::watch_changes(&connection, &changes);
@@ -161,7 +163,8 @@ impl Engine {
                 ))
             }
             MemoryRequest::Unmount => mount::unmount(self).map(|()| MemoryReply::Done),
-            MemoryRequest::Seal { user_version } => seal::seal(self, user_version).map(MemoryReply::Sealed),
+            MemoryRequest::Seal { user_version } => seal::seal(self, user_version)
+                .map(|(sealed, compacted)| MemoryReply::Sealed { sealed, compacted }),
         }
     }
 

@@ -15,8 +15,8 @@ use crate::guard::Guard;
 use crate::guard::schema as guard_schema;
 use crate::ledger::{
     BeginCycle, FileEntry, FinishCycle, HumanAnswer, HumanRequest, IncomingMessage, IngestReport, OutboxRow,
-    OutboxUpdate, OutgoingMessage, Overview, StepRecord, TableUse, ToolDigest, ToolResultRecord,
-    WriteBackReport, cycle, ingest, load, outbox, retention, schema, write_back,
+    OutboxUpdate, OutgoingMessage, Overview, RecalledResult, StepRecord, TableUse, ToolDigest,
+    ToolResultRecord, WriteBackReport, cycle, ingest, load, outbox, retention, schema, write_back,
 };
 use crate::memory::{Check, Sealed};
 use crate::mounts::{MountEdit, Mounts};
@@ -35,6 +35,7 @@ pub(crate) enum LedgerRequest {
     BeginCycle(BeginCycle),
     RecordStep(StepRecord),
     RecordToolResult(Box<ToolResultRecord>),
+    Recall { result_id: String, now: Timestamp },
     FinishCycle(Box<FinishCycle>),
     AddOutgoing { messages: Vec<OutgoingMessage>, now: Timestamp },
     PendingOutgoing,
@@ -55,6 +56,7 @@ pub(crate) enum LedgerReply {
     Mounts(Mounts),
     WrittenBack(WriteBackReport),
     Digest(Box<ToolDigest>),
+    Recalled(Option<RecalledResult>),
     Outbox(Vec<OutboxRow>),
     Overview(Box<Overview>),
     Rows(Rows),
@@ -180,6 +182,9 @@ fn write(c: &Connection, request: LedgerRequest) -> Result<LedgerReply, Fault> {
         LedgerRequest::RecordStep(step) => cycle::step(c, &step).map(done),
         LedgerRequest::RecordToolResult(result) => {
             cycle::tool_result(c, &result).map(|d| LedgerReply::Digest(Box::new(d)))
+        }
+        LedgerRequest::Recall { result_id, now } => {
+            cycle::recall(c, &result_id, now).map(LedgerReply::Recalled)
         }
         LedgerRequest::FinishCycle(finish) => cycle::finish(c, &finish).map(done),
         LedgerRequest::AddOutgoing { messages, now } => outbox::add(c, &messages, now).map(done),

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 pub(crate) use engine::{MemoryReply, MemoryRequest};
 pub(crate) use ledger::{LedgerReply, LedgerRequest};
 pub(crate) use mount::quote;
-pub(crate) use seal::durable_tables;
+pub(crate) use seal::{COMPACTED, durable_tables};
 pub(crate) use unpack::UnpackReply;
 pub(crate) use warnings::similar;
 

@@ -2,6 +2,7 @@
 
 use cicada_contract::report::TableChange;
 use rusqlite::Connection;
+use rusqlite::limits::Limit;
 
 use super::engine::Engine;
 use super::mount::{assert_clean, quote};
@@ -66,7 +67,7 @@ pub(super) fn count(connection: &Connection, tables: &[String]) -> Result<Vec<Ta
 }
 
 /// Makes the file whole: no temporary table, the log in the file, the header as other tools expect it.
-pub(super) fn seal(engine: &mut Engine, user_version: i32) -> Result<Sealed, Fault> {
+pub(super) fn seal(engine: &mut Engine, user_version: i32) -> Result<(Sealed, bool), Fault> {
     assert_clean(engine)?;
     schema::allowed(&engine.main).map_err(|m| Fault::new(FaultKind::Schema, m))?;
     let connection = &engine.connection;
@@ -79,9 +80,32 @@ pub(super) fn seal(engine: &mut Engine, user_version: i32) -> Result<Sealed, Fau
     checkpoint(connection)?;
     check(connection, Check::Quick)?;
     rollback_journal(connection)?;
-    let size = std::fs::metadata(engine.directory.join("memory.db"))?.len();
+    let compacted = changed && compact(engine)?;
+    let name = if compacted { COMPACTED } else { "memory.db" };
+    let size = std::fs::metadata(engine.directory.join(name))?.len();
     let tables = u32::try_from(durable_tables(&engine.main).len()).unwrap_or(u32::MAX);
-    Ok(Sealed { size, tables, changed })
+    Ok((Sealed { size, tables, changed }, compacted))
+}
+
+/// Name of the copy that takes the file's place.
+pub(crate) const COMPACTED: &str = "compacted.db";
+
+/// Writes a copy without free pages, if they are nearly a third of the file and worth the work. A new
+/// file and not VACUUM in place, which would hold the whole content in RAM.
+fn compact(engine: &Engine) -> Result<bool, Fault> {
+    let c = &engine.connection;
+    let number = |pragma: &str| c.query_row(pragma, [], |r| r.get::<_, i64>(0));
+    let (pages, free) = (number("PRAGMA page_count")?, number("PRAGMA freelist_count")?);
+    if free * 10 < pages * 3 || free * number("PRAGMA page_size")? < 1 << 20 {
+        return Ok(false);
+    }
+    let path = engine.directory.join(COMPACTED);
+    let _ = std::fs::remove_file(&path);
+    // The only ATTACH there ever is: VACUUM INTO needs one.
+    c.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 1)?;
+    let done = c.execute("VACUUM main INTO ?1", [path.to_string_lossy()]);
+    c.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
+    done.map(|_| true).map_err(Fault::from)
 }
 
 /// Copies the whole log into the file.
