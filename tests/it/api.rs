@@ -58,8 +58,8 @@ fn the_spec_of_a_cycle_never_changes() {
         ])
         .must_fail();
     assert!(said.contains("the spec of an AgentCycle is immutable: create another one"), "{said}");
-    // And one for an agent that is not there ends as failed.
-    let status = ns.wait_for_cycle("request", 30);
+    // And one for an agent that is not there fails; not at once, since a Git folder is applied in any order.
+    let status = ns.wait_for_cycle("request", 150);
     assert_eq!(status["phase"], "Failed");
     assert_eq!(status["reason"], "AgentNotFound", "{status:#}");
 }

@@ -11,6 +11,8 @@ use crate::wait;
 
 /// Namespace of the operator.
 pub const SYSTEM: &str = "cicada-system";
+/// Labels of the operator's pods.
+const OPERATOR: &str = "app.kubernetes.io/instance=cicada";
 
 /// The cluster, its S3 server and the operator in it.
 #[derive(Debug)]
@@ -128,7 +130,7 @@ impl Cluster {
 
     /// The operator's pods that are there now.
     pub fn operator_pods(&self) -> Vec<String> {
-        self.list(SYSTEM, &["pods", "--selector", "app.kubernetes.io/name=cicada"])
+        self.list(SYSTEM, &["pods", "--selector", OPERATOR])
             .iter()
             .map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned())
             .collect()
@@ -207,7 +209,7 @@ impl Cluster {
             parts.push(format!("status of pod {name}: {}", pod["status"]["containerStatuses"]));
             parts.push(show(namespace, &["logs", name, "--tail=40", "--all-containers"]));
         }
-        parts.push(show(SYSTEM, &["logs", "deployment/cicada-operator", "--tail=60"]));
+        parts.push(show(SYSTEM, &["logs", "--selector", OPERATOR, "--tail=60"]));
         parts.join("\n----\n")
     }
 }
