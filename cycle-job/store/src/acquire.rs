@@ -399,7 +399,7 @@ fn hold(head: &mut Head, request: &AcquireRequest, attempt: u32) {
 }
 
 impl AgentStore {
-    /// Takes the memory for one cycle.
+    /// Takes the memory for one cycle. Before the first HEAD is made in a bucket, the bucket is probed.
     pub async fn acquire(&self, request: AcquireRequest) -> Result<Acquisition, AcquireError> {
         for _ in 0..LOST_MAX {
             let seen = self.read_head().await?;
@@ -421,6 +421,9 @@ impl AgentStore {
                 }
                 Err(error) => return Err(error),
             };
+            if seen.is_none() && self.store().needs_probe() {
+                self.probe().await?;
+            }
             head.writer = writer_id().to_owned();
             head.write = next_write();
             let swapped = self.swap(&head, seen.as_ref().map(|seen| &seen.etag)).await;

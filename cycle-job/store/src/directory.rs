@@ -18,8 +18,8 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
 use crate::store::{
-    Condition, Downloaded, ETag, GET_MAX_BYTES, Object, ObjectMeta, ObjectStore, RESERVED, Result,
-    StoreError, check_key,
+    BucketFacts, Condition, Downloaded, ETag, GET_MAX_BYTES, Object, ObjectMeta, ObjectStore, RESERVED,
+    Result, StoreError, check_key,
 };
 
 /// Where unfinished writes lie, below the root; never listed.
@@ -291,6 +291,37 @@ impl ObjectStore for DirectoryStore {
     async fn list(&self, prefix: &str) -> Result<Vec<ObjectMeta>> {
         let prefix = prefix.to_owned();
         self.blocking(move |this| this.walk(&prefix)).await
+    }
+
+    async fn sweep(&self, _: &str, before: Timestamp) -> Result<usize> {
+        // Temporary files carry no key: those of all agents go together.
+        self.blocking(move |this| {
+            let lost = |error: io::Error| unavailable("sweep", TEMPORARY, &error);
+            let entries = match fs::read_dir(this.root.join(TEMPORARY)) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+                Err(error) => return Err(lost(error)),
+            };
+            let mut swept = 0;
+            for entry in entries {
+                let entry = entry.map_err(lost)?;
+                let modified = entry.metadata().and_then(|meta| meta.modified()).ok();
+                let began = modified.and_then(|at| Timestamp::try_from(at).ok());
+                if began.is_some_and(|began| began < before) && fs::remove_file(entry.path()).is_ok() {
+                    swept += 1;
+                }
+            }
+            Ok(swept)
+        })
+        .await
+    }
+
+    async fn facts(&self) -> BucketFacts {
+        BucketFacts::NONE
+    }
+
+    fn needs_probe(&self) -> bool {
+        false
     }
 
     fn location(&self) -> String {

@@ -11,8 +11,11 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use jiff::Timestamp;
 
-use crate::store::{Condition, Downloaded, ETag, Object, ObjectMeta, ObjectStore, Result, StoreError};
+use crate::store::{
+    BucketFacts, Condition, Downloaded, ETag, Object, ObjectMeta, ObjectStore, Result, StoreError,
+};
 
 /// What happens to one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,6 +223,20 @@ impl ObjectStore for FaultyStore {
         let fault = self.begin("list", prefix)?;
         let result = self.inner.list(prefix).await;
         self.end(fault, "list", prefix, result)
+    }
+
+    async fn sweep(&self, prefix: &str, before: Timestamp) -> Result<usize> {
+        let fault = self.begin("sweep", prefix)?;
+        let result = self.inner.sweep(prefix, before).await;
+        self.end(fault, "sweep", prefix, result)
+    }
+
+    async fn facts(&self) -> BucketFacts {
+        self.inner.facts().await
+    }
+
+    fn needs_probe(&self) -> bool {
+        self.inner.needs_probe()
     }
 
     fn location(&self) -> String {

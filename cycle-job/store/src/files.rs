@@ -13,7 +13,7 @@ use crate::{
 };
 
 const FILES: &str = "files/";
-const BLOBS: &str = "blobs/";
+pub(crate) const BLOBS: &str = "blobs/";
 const USAGE: &str = "usage/";
 
 /// A file that a person put into the store.

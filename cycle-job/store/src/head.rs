@@ -220,6 +220,16 @@ pub struct Dropped {
     pub id: String,
     /// When it left.
     pub at: Timestamp,
+    /// Keys of the archives that it named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<String>,
+}
+
+impl Dropped {
+    /// `snapshot` as it leaves the list.
+    pub(crate) fn new(snapshot: &Snapshot, at: Timestamp) -> Self {
+        Self { id: snapshot.id.clone(), at, keys: snapshot.archive_keys().map(str::to_owned).collect() }
+    }
 }
 
 /// A restore that was carried out.

@@ -20,7 +20,9 @@
 mod acquire;
 mod agent_store;
 mod archive;
+mod collect;
 pub mod conformance;
+mod copy;
 mod directory;
 pub mod faulty;
 mod files;
@@ -28,6 +30,7 @@ pub mod head;
 mod inbox;
 mod open;
 mod outbox;
+mod probe;
 mod publish;
 mod s3;
 mod store;
@@ -40,6 +43,8 @@ pub use acquire::{
 };
 pub use agent_store::{AgentStore, HEAD_KEY, HeadAt, ReadHeadError};
 pub use archive::{PackError, PackedArchive, WINDOW_LOG_MAX, pack};
+pub use collect::{CollectError, Collectable, Collected, DroppedBlob, collectable};
+pub use copy::{CopyError, CopyProgress};
 pub use directory::DirectoryStore;
 pub use files::{AttemptUsage, StoredFile};
 pub use head::{ArchiveRef, Head, HeadError, Holder, Snapshot, SnapshotKind};
@@ -49,5 +54,6 @@ pub use outbox::{Claim, Delivery, DeliveryOutcome, Receipt};
 pub use publish::{Archive, PublishError, PublishRequest, Published, SnapshotRetention, Writer, is_held};
 pub use s3::{Credentials, S3Store};
 pub use store::{
-    Condition, Downloaded, ETag, GET_MAX_BYTES, Object, ObjectMeta, ObjectStore, StoreError, check_key,
+    BucketFacts, Condition, Downloaded, ETag, GET_MAX_BYTES, Object, ObjectMeta, ObjectStore, StoreError,
+    check_key,
 };

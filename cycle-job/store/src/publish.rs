@@ -29,6 +29,8 @@ pub struct Writer {
     attempt: u32,
     seq: u64,
     retried: bool,
+    /// A write of HEAD may yet land: nothing of this epoch may be deleted.
+    unclear: bool,
 }
 
 /// Which archive a new snapshot names.
@@ -184,7 +186,7 @@ impl PublishError {
 
 impl Writer {
     pub(crate) fn new(agent: AgentStore, head: Head, etag: ETag, attempt: u32, retried: bool) -> Self {
-        Self { agent, head, etag, attempt, seq: 0, retried }
+        Self { agent, head, etag, attempt, seq: 0, retried, unclear: false }
     }
 
     /// HEAD as this writer wrote it last.
@@ -233,6 +235,28 @@ impl Writer {
         Ok(Published { snapshot, epoch: self.head.epoch, uploaded, retried })
     }
 
+    /// Makes an older snapshot the base of this cycle, because the current one is damaged: its archives
+    /// become a checkpoint, and what is left behind is pinned for people to look at.
+    pub async fn fall_back(&mut self, to: &Snapshot, now: Timestamp) -> Result<Published, PublishError> {
+        self.publish(PublishRequest {
+            memory: Archive::Existing(to.memory.clone()),
+            ledger: Archive::Existing(to.ledger.clone()),
+            restored_from: Some(to.id.clone()),
+            ..PublishRequest::new(SnapshotKind::Checkpoint, now)
+        })
+        .await
+    }
+
+    /// The agent's part of the store.
+    pub(crate) fn agent(&self) -> &AgentStore {
+        &self.agent
+    }
+
+    /// True if nothing that this writer began can land any more.
+    pub(crate) fn is_clear(&self) -> bool {
+        !self.unclear
+    }
+
     /// Ends a cycle that has nothing (more) to publish: clears the holder.
     pub async fn release(&mut self, now: Timestamp) -> Result<(), PublishError> {
         if self.head.holder.is_some() {
@@ -269,7 +293,10 @@ impl Writer {
             }
             Ok(Swapped::Lost) => Err(self.lost().await),
             Err(SwapError::Refused(error)) => Err(PublishError::Store(error)),
-            Err(SwapError::Unclear(error)) => Err(PublishError::Unclear(error)),
+            Err(SwapError::Unclear(error)) => {
+                self.unclear = true;
+                Err(PublishError::Unclear(error))
+            }
         }
     }
 
@@ -383,7 +410,7 @@ fn retain(head: &mut Head, retention: SnapshotRetention, now: Timestamp) {
         }
         let stays = snapshot.kind.is_counted() && !too_many && !too_old;
         if !stays {
-            dropped.push(Dropped { id: snapshot.id.clone(), at: now });
+            dropped.push(Dropped::new(snapshot, now));
         }
         stays
     });

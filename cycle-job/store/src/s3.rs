@@ -6,6 +6,7 @@
 
 mod client;
 mod error;
+mod facts;
 mod multipart;
 
 use std::path::Path;
@@ -21,8 +22,8 @@ use tokio::io::AsyncWriteExt;
 pub use self::client::Credentials;
 use self::{client::Clients, error::Attempt};
 use crate::store::{
-    Condition, Downloaded, ETag, GET_MAX_BYTES, Object, ObjectMeta, ObjectStore, Result, StoreError,
-    check_key,
+    BucketFacts, Condition, Downloaded, ETag, GET_MAX_BYTES, Object, ObjectMeta, ObjectStore, Result,
+    StoreError, check_key,
 };
 
 /// Tries of a download whose body broke off; the SDK's own retries end with the answer's head.
@@ -58,6 +59,11 @@ impl S3Store {
             location,
             is_aws: config.endpoint.is_none(),
         })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn client_for_tests(&self) -> Client {
+        self.clients.retrying.clone()
     }
 
     fn full(&self, key: &str) -> String {
@@ -230,6 +236,18 @@ impl ObjectStore for S3Store {
         }
         found.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(found)
+    }
+
+    async fn sweep(&self, prefix: &str, before: Timestamp) -> Result<usize> {
+        multipart::sweep(self, prefix, before).await
+    }
+
+    async fn facts(&self) -> BucketFacts {
+        facts::of(&self.clients.retrying, &self.bucket).await
+    }
+
+    fn needs_probe(&self) -> bool {
+        true
     }
 
     fn location(&self) -> String {

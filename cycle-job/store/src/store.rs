@@ -14,9 +14,9 @@ use jiff::Timestamp;
 /// below 1 MiB; everything larger goes through [`ObjectStore::download`].
 pub const GET_MAX_BYTES: u64 = 32 << 20;
 /// Longest key in bytes: S3 allows 1,024 for the whole key, and the store's own prefix needs room.
-pub const KEY_MAX_BYTES: usize = 800;
+pub(crate) const KEY_MAX_BYTES: usize = 800;
 /// Longest part of a key between slashes, in bytes: file systems allow 255.
-pub const SEGMENT_MAX_BYTES: usize = 200;
+pub(crate) const SEGMENT_MAX_BYTES: usize = 200;
 /// Names that begin so belong to [`crate::DirectoryStore`] itself and are refused in keys.
 pub(crate) const RESERVED: &str = ".cicada-";
 
@@ -90,8 +90,37 @@ pub trait ObjectStore: Send + Sync + std::fmt::Debug {
     /// Every object whose key begins with `prefix` (a string, not a folder), sorted by key.
     async fn list(&self, prefix: &str) -> Result<Vec<ObjectMeta>>;
 
+    /// Removes what uploads have left unfinished below `prefix` that began before `before`; gives their
+    /// number. Nothing that can be read is touched.
+    async fn sweep(&self, prefix: &str, before: Timestamp) -> Result<usize>;
+
+    /// What the bucket keeps beyond its objects. A directory keeps nothing.
+    async fn facts(&self) -> BucketFacts;
+
+    /// True if conditional writes are another program's promise, which has to be tried.
+    fn needs_probe(&self) -> bool;
+
     /// The store as people write it, without secrets: `s3://bucket/prefix`, `file:///dir`.
     fn location(&self) -> String;
+}
+
+/// What a bucket keeps beyond its objects: old versions outlive a purge. None = the credentials may not
+/// ask, or the server does not know the question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BucketFacts {
+    /// Replaced and deleted objects are kept as versions.
+    pub versioning: Option<bool>,
+    /// Objects may be locked against deletion.
+    pub object_lock: Option<bool>,
+    /// Objects are copied to other buckets.
+    pub replication: Option<bool>,
+}
+
+impl BucketFacts {
+    /// Of a store that is not a bucket.
+    pub const NONE: Self =
+        Self { versioning: Some(false), object_lock: Some(false), replication: Some(false) };
 }
 
 type Source = Box<dyn std::error::Error + Send + Sync>;

@@ -7,6 +7,7 @@ use aws_sdk_s3::{
     types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart},
 };
 use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
 
 use super::{S3Store, conditions};
 use crate::store::{Condition, ETag, Result, StoreError};
@@ -136,6 +137,33 @@ async fn abort(store: &S3Store, key: &str, id: &str) {
         .send();
     if let Err(error) = sent.await {
         tracing::debug!(key, error = &error as &dyn std::error::Error, "an unfinished upload stays behind");
+    }
+}
+
+/// Aborts the uploads below `prefix` that a killed process has left.
+pub(super) async fn sweep(store: &S3Store, prefix: &str, before: Timestamp) -> Result<usize> {
+    let full = store.full(prefix);
+    let (mut swept, mut key_marker, mut id_marker) = (0, None, None);
+    loop {
+        let list = store.clients.retrying.list_multipart_uploads().bucket(&store.bucket).prefix(&full);
+        let page = list.set_key_marker(key_marker).set_upload_id_marker(id_marker).send().await;
+        let page = page.map_err(|error| store.attempt("sweep", prefix, None).failed(error))?;
+        for upload in page.uploads.unwrap_or_default() {
+            let began = upload.initiated.and_then(|at| Timestamp::from_second(at.secs()).ok());
+            let (Some(key), Some(id)) = (upload.key, upload.upload_id) else { continue };
+            // For some servers the prefix is only a hint here.
+            if !key.starts_with(&full) || began.is_none_or(|began| began >= before) {
+                continue;
+            }
+            let abort = store.clients.retrying.abort_multipart_upload().bucket(&store.bucket);
+            let sent = abort.key(&key).upload_id(id).send().await;
+            sent.map_err(|error| store.attempt("sweep", prefix, None).failed(error))?;
+            swept += 1;
+        }
+        (key_marker, id_marker) = (page.next_key_marker, page.next_upload_id_marker);
+        if page.is_truncated != Some(true) || key_marker.is_none() {
+            return Ok(swept);
+        }
     }
 }
 

@@ -85,6 +85,19 @@ impl VersityGw {
         self.wait();
     }
 
+    pub(super) async fn enable_versioning(&self) {
+        use aws_sdk_s3::types::{BucketVersioningStatus, VersioningConfiguration};
+        let versioning = VersioningConfiguration::builder().status(BucketVersioningStatus::Enabled).build();
+        let client = self.store("").await.client_for_tests();
+        client
+            .put_bucket_versioning()
+            .bucket(BUCKET)
+            .versioning_configuration(versioning)
+            .send()
+            .await
+            .unwrap();
+    }
+
     pub(super) fn config(&self, prefix: &str) -> S3Config {
         config(self.port, BUCKET, prefix)
     }
