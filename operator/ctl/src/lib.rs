@@ -1,1 +1,58 @@
-//! cicadactl
+//! All that people type: run agents on this machine, send messages, read and repair memories.
+//!
+//! `cicadactl` starts itself anew as the cycle job (`cicadactl cycle-job run ...`) and, through it, as the
+//! sandboxed workers, so that one file is a whole platform.
+
+mod args;
+mod commands;
+mod local;
+mod manifest;
+mod output;
+mod target;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Exit code for a wrong command line, as clap has it too.
+const EXIT_USAGE: u8 = 2;
+
+/// Runs the program.
+pub fn entry(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    // Both must come before the runtime starts: a worker's sandbox holds for its only thread.
+    if args.get(1).is_some_and(|a| a == "worker") {
+        return cicada_cycle_job::entry(args);
+    }
+    if args.get(1).is_some_and(|a| a == "cycle-job") {
+        let rest = args.iter().enumerate().filter(|(n, _)| *n != 1).map(|(_, a)| a.clone());
+        return cicada_cycle_job::entry(rest);
+    }
+    let cli = match args::Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("CICADA_LOG").unwrap_or_else(|_| "warn".into());
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().try_init();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            output::problem(&format!("could not start: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(commands::run(cli)) {
+        Ok(code) => code,
+        Err(error) => {
+            output::problem(&format!("{error:#}"));
+            ExitCode::from(if error.is::<UsageError>() { EXIT_USAGE } else { 1 })
+        }
+    }
+}
+
+/// A command line that clap can't judge, e.g. a combination of options.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct UsageError(pub(crate) String);

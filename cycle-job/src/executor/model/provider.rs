@@ -1,0 +1,362 @@
+//! OpenAI chat completions, servers that speak the same, and Anthropic messages, through one client crate.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use cicada_contract::plan::{ModelConfig, Provider, SecretRef};
+use cicada_contract::text::{cut, printable};
+use genai::adapter::AdapterKind;
+use genai::chat::{CacheControl, ChatMessage, ChatOptions, ChatRequest, ContentPart, MessageContent, ReasoningEffort, StopReason, Tool, ToolCall, ToolResponse};
+use genai::resolver::{AuthData, Endpoint};
+use genai::{Client, ModelIden, ServiceTarget};
+use serde_json::{Map, Value, json};
+
+use super::client::{CallError, Llm, from_status};
+use super::redact::Redactor;
+use super::tools::Offered;
+use super::transcript::{Arguments, Call, Entry, Reply, Stop, Transcript};
+use super::usage::Tokens;
+use crate::secrets::{SecretError, SecretText, Secrets};
+
+/// Longest wait for one reply: long replies of slow models take minutes.
+const TIMEOUT: Duration = Duration::from_secs(600);
+/// Longest wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// Output bound where the manifest has none and the wire format needs one.
+const DEFAULT_MAX_OUTPUT: u32 = 8192;
+
+/// Why the client can't be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderError {
+    /// The key is not there.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// The manifest names none, and this provider needs one.
+    #[error("the model has no key: set spec.executor.model.apiKeySecretRef (local: or the variable {variable})")]
+    NoKey {
+        /// The variable that `cicadactl local` passes on.
+        variable: &'static str,
+    },
+    /// `baseUrl` is not a URL, or the client could not be made.
+    #[error("spec.executor.model.baseUrl {0:?} can't be used")]
+    BaseUrl(String),
+    /// TLS could not be set up.
+    #[error("could not set up the model's client")]
+    Client(#[source] reqwest::Error),
+}
+
+/// A provider's model.
+pub struct ProviderModel {
+    client: Client,
+    target: ServiceTarget,
+    options: ChatOptions,
+    provider: Provider,
+    redactor: Redactor,
+}
+
+/// The key of `config`, None for a server that needs none.
+pub fn api_key(config: &ModelConfig, secrets: &Secrets) -> Result<Option<SecretText>, ProviderError> {
+    if let Some(reference) = &config.api_key {
+        return Ok(Some(secrets.get(reference)?));
+    }
+    let (variable, reference) = match config.provider {
+        Provider::OpenAI => ("OPENAI_API_KEY", ("openai", "api-key")),
+        Provider::Anthropic => ("ANTHROPIC_API_KEY", ("anthropic", "api-key")),
+        Provider::OpenAICompatible => return Ok(None),
+    };
+    // The variable's name is the one that the reference openai/api-key has anyway.
+    let reference = SecretRef { name: reference.0.into(), key: reference.1.into() };
+    secrets.find(&reference)?.map_or(Err(ProviderError::NoKey { variable }), |key| Ok(Some(key)))
+}
+
+impl ProviderModel {
+    /// A client for `config`.
+    pub fn new(config: &ModelConfig, key: Option<&SecretText>, redactor: Redactor) -> Result<Self, ProviderError> {
+        let reqwest = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(TIMEOUT)
+            // A redirect would carry the key to wherever it points.
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(ProviderError::Client)?;
+        let adapter = match config.provider {
+            Provider::OpenAI | Provider::OpenAICompatible => AdapterKind::OpenAI,
+            Provider::Anthropic => AdapterKind::Anthropic,
+        };
+        let target = ServiceTarget {
+            endpoint: Endpoint::from_owned(base_url(config)?),
+            auth: AuthData::from_single(key.map_or("none", SecretText::expose)),
+            model: ModelIden::new(adapter, config.name.clone()),
+        };
+        // The crate reads a reasoning effort out of names like `qwen-max`; the name in the manifest is meant
+        // as it is. A budget stops the reading and is itself not sent in this format.
+        let mut options = ChatOptions::default().with_capture_raw_body(true).with_extra_body(json!({"model": config.name}));
+        if adapter == AdapterKind::OpenAI {
+            options = options.with_reasoning_effort(ReasoningEffort::Budget(0));
+        }
+        if let Some(temperature) = config.temperature {
+            options = options.with_temperature(temperature);
+        }
+        match (config.max_output_tokens, config.provider) {
+            (Some(max), _) => options = options.with_max_tokens(max),
+            (None, Provider::Anthropic) => options = options.with_max_tokens(DEFAULT_MAX_OUTPUT),
+            (None, _) => {}
+        }
+        let client = Client::builder().with_reqwest(reqwest).build().map_err(|_| ProviderError::BaseUrl(String::new()))?;
+        Ok(Self { client, target, options, provider: config.provider, redactor })
+    }
+
+    fn request(&self, transcript: &Transcript, tools: &Offered) -> ChatRequest {
+        let caches = self.provider == Provider::Anthropic;
+        let mark = |message: ChatMessage| if caches { message.with_options(CacheControl::Ephemeral) } else { message };
+        let mut messages = vec![mark(ChatMessage::user(transcript.opening()))];
+        for entry in transcript.entries() {
+            messages.push(match entry {
+                Entry::Model(reply) => assistant(reply),
+                Entry::Tools(answers) => ChatMessage::tool(MessageContent::from_tool_responses(
+                    answers.iter().map(|a| ToolResponse::new(&a.call_id, &a.text)).collect(),
+                )),
+                Entry::Platform(text) => ChatMessage::user(text.clone()),
+            });
+        }
+        if messages.len() > 1
+            && let Some(last) = messages.pop()
+        {
+            messages.push(mark(last));
+        }
+        let tools = tools
+            .declarations()
+            .iter()
+            .map(|d| Tool::new(d.wire_name()).with_description(&d.description).with_schema(d.schema.clone()));
+        ChatRequest::new(messages).with_system(transcript.system()).with_tools(tools)
+    }
+
+    fn error(&self, error: &genai::Error, tools: &Offered) -> Result<Reply, CallError> {
+        if let Some(status) = error.status() {
+            let header = |name: &str| error.headers()?.get(name)?.to_str().ok().map(str::to_owned);
+            return Err(self.clean(from_status(status.as_u16(), &header, body_of(error))));
+        }
+        match error {
+            // Arguments that are no JSON make the crate give the whole reply up; it is read here instead,
+            // so that the model can be told.
+            genai::Error::ChatResponseGeneration { response_body, cause, .. } => {
+                openai_reply(response_body, tools).ok_or_else(|| {
+                    self.clean(CallError::Incomplete { message: cut(&printable(cause), 200), tokens: openai_tokens(response_body) })
+                })
+            }
+            genai::Error::WebModelCall { webc_error: genai::webc::Error::Reqwest(e), .. } => {
+                let message = reqwest_message(e);
+                Err(self.clean(if e.is_connect() || e.is_request() || (e.is_timeout() && !e.is_body() && !e.is_decode()) {
+                    CallError::Unreachable { message }
+                } else {
+                    CallError::Incomplete { message, tokens: None }
+                }))
+            }
+            genai::Error::WebModelCall { webc_error: genai::webc::Error::ResponseFailedNotJson { content_type, .. }, .. } => {
+                let message = format!("content type {content_type:?} in place of JSON; is baseUrl right?");
+                Err(CallError::Incomplete { message, tokens: None })
+            }
+            genai::Error::WebModelCall { webc_error: genai::webc::Error::ResponseFailedInvalidJson { cause, .. }, .. } => {
+                Err(self.clean(CallError::Incomplete { message: cut(&printable(cause), 200), tokens: None }))
+            }
+            other => Err(self.clean(CallError::Refused { status: 0, message: cut(&printable(&other.to_string()), 300) })),
+        }
+    }
+
+    /// The same error without secrets: some providers repeat the key that they refuse.
+    fn clean(&self, error: CallError) -> CallError {
+        let clean = |m: String| self.redactor.text(&m);
+        match error {
+            CallError::Overflow { message } => CallError::Overflow { message: clean(message) },
+            CallError::Busy { status, retry_after, message } => CallError::Busy { status, retry_after, message: clean(message) },
+            CallError::Unreachable { message } => CallError::Unreachable { message: clean(message) },
+            CallError::Incomplete { message, tokens } => CallError::Incomplete { message: clean(message), tokens },
+            CallError::Refused { status, message } => CallError::Refused { status, message: clean(message) },
+        }
+    }
+}
+
+#[async_trait]
+impl Llm for ProviderModel {
+    async fn call(&self, transcript: &Transcript, tools: &Offered) -> Result<Reply, CallError> {
+        let request = self.request(transcript, tools);
+        let response = match self.client.exec_chat(self.target.clone(), request, Some(&self.options)).await {
+            Ok(response) => response,
+            Err(error) => return self.error(&error, tools),
+        };
+        if self.provider != Provider::Anthropic
+            && response.captured_raw_body.as_ref().is_some_and(|b| b["choices"].as_array().is_none_or(Vec::is_empty))
+        {
+            let body = response.captured_raw_body.unwrap_or_default();
+            return Err(self.clean(CallError::Incomplete {
+                message: format!("no choices: {}", super::client::provider_message(&body.to_string())),
+                tokens: openai_tokens(&body),
+            }));
+        }
+        Ok(reply(response, tools))
+    }
+}
+
+/// The base URL with the slash at its end that the crate joins on. A URL without a path gets `/v1/`.
+fn base_url(config: &ModelConfig) -> Result<String, ProviderError> {
+    let Some(text) = &config.base_url else {
+        return Ok(match config.provider {
+            Provider::Anthropic => "https://api.anthropic.com/v1/".into(),
+            _ => "https://api.openai.com/v1/".into(),
+        });
+    };
+    let url = reqwest::Url::parse(text).map_err(|_| ProviderError::BaseUrl(text.clone()))?;
+    if !matches!(url.scheme(), "http" | "https") || !url.username().is_empty() || url.password().is_some() {
+        return Err(ProviderError::BaseUrl(text.clone()));
+    }
+    let text = url.as_str().trim_end_matches('/');
+    Ok(if url.path().trim_matches('/').is_empty() { format!("{text}/v1/") } else { format!("{text}/") })
+}
+
+fn assistant(reply: &Reply) -> ChatMessage {
+    if let Some(message) = reply.raw.clone().and_then(|raw| serde_json::from_value(raw).ok()) {
+        return message;
+    }
+    let mut parts: Vec<ContentPart> = vec![];
+    if !reply.text.is_empty() || reply.calls.is_empty() {
+        // An empty message is an error at every provider.
+        parts.push(ContentPart::from_text(if reply.text.is_empty() { "(empty)" } else { &reply.text }));
+    }
+    for call in &reply.calls {
+        let fn_arguments = match &call.arguments {
+            Arguments::Object(map) => Value::Object(map.clone()),
+            Arguments::Malformed { text, .. } => json!({"malformed": text}),
+        };
+        let fn_name = super::tools::Declaration { name: call.name.clone(), description: String::new(), schema: Value::Null }.wire_name();
+        parts.push(ContentPart::ToolCall(ToolCall { call_id: call.id.clone(), fn_name, fn_arguments, thought_signatures: None }));
+    }
+    ChatMessage::assistant(MessageContent::from_parts(parts))
+}
+
+fn reply(response: genai::chat::ChatResponse, tools: &Offered) -> Reply {
+    let stop = match &response.stop_reason {
+        Some(StopReason::MaxTokens(_)) => Stop::Cut,
+        Some(StopReason::ContentFilter(_)) => Stop::Refused,
+        _ => Stop::Normal,
+    };
+    let count = |n: Option<i32>| n.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+    let details = response.usage.prompt_tokens_details.as_ref();
+    let tokens = Tokens {
+        input: count(response.usage.prompt_tokens),
+        cached: count(details.and_then(|d| d.cached_tokens)),
+        output: count(response.usage.completion_tokens),
+    };
+    let text = response.content.texts().join("\n");
+    let calls = response.content.tool_calls().into_iter().map(|c| Call {
+        id: c.call_id.clone(),
+        name: tools.own_name(&c.fn_name).to_owned(),
+        arguments: arguments(c.fn_arguments.clone()),
+    });
+    let mut calls: Vec<Call> = calls.collect();
+    let renamed = unique_ids(&mut calls);
+    let well_formed = calls.iter().all(|c| matches!(c.arguments, Arguments::Object(_)));
+    // Reasoning blocks must go back as they came; everything else is built anew from its parts.
+    let has_reasoning = response.reasoning_content.is_some()
+        || response.content.iter().any(|p| matches!(p, ContentPart::ThoughtSignature(_) | ContentPart::ReasoningContent(_) | ContentPart::Custom(_)));
+    let raw = (has_reasoning && well_formed && !renamed)
+        .then(|| response.into_assistant_message_for_tool_use())
+        .flatten()
+        .and_then(|message| serde_json::to_value(message).ok());
+    Reply { text, calls, stop, tokens, raw }
+}
+
+/// Arguments as they should be, or what is wrong with them.
+fn arguments(value: Value) -> Arguments {
+    match value {
+        Value::Object(map) => Arguments::Object(map),
+        Value::Null => Arguments::Object(Map::new()),
+        // Some servers send no arguments as an empty text, and some encode them twice.
+        Value::String(text) if text.trim().is_empty() => Arguments::Object(Map::new()),
+        Value::String(text) => match serde_json::from_str(&text) {
+            Ok(Value::Object(map)) => Arguments::Object(map),
+            Ok(_) => Arguments::Malformed { text, problem: "it is JSON, but no object".into() },
+            Err(error) => Arguments::Malformed { text, problem: error.to_string() },
+        },
+        other => Arguments::Malformed { text: other.to_string(), problem: "it is JSON, but no object".into() },
+    }
+}
+
+/// Gives calls without an id, or with one that came before, an id of their own. True if one was changed.
+fn unique_ids(calls: &mut [Call]) -> bool {
+    let mut seen = std::collections::HashSet::new();
+    let mut changed = false;
+    for (n, call) in calls.iter_mut().enumerate() {
+        if call.id.is_empty() || seen.contains(&call.id) {
+            call.id = format!("{}call_{n}", call.id);
+            changed = true;
+        }
+        seen.insert(call.id.clone());
+    }
+    changed
+}
+
+/// Reads a chat completion without giving up at the first oddity. None if it is none.
+fn openai_reply(body: &Value, tools: &Offered) -> Option<Reply> {
+    let choice = body["choices"].as_array()?.first()?;
+    let message = choice.get("message")?;
+    let mut calls: Vec<Call> = message["tool_calls"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|c| Call {
+            id: c["id"].as_str().unwrap_or_default().to_owned(),
+            name: tools.own_name(c["function"]["name"].as_str().unwrap_or_default()).to_owned(),
+            arguments: arguments(c["function"]["arguments"].clone()),
+        })
+        .collect();
+    unique_ids(&mut calls);
+    let stop = match choice["finish_reason"].as_str() {
+        Some("length") => Stop::Cut,
+        Some("content_filter") => Stop::Refused,
+        _ => Stop::Normal,
+    };
+    let text = message["content"].as_str().unwrap_or_default().trim().to_owned();
+    Some(Reply { text, calls, stop, tokens: openai_tokens(body).unwrap_or_default(), raw: None })
+}
+
+fn openai_tokens(body: &Value) -> Option<Tokens> {
+    let usage = body.get("usage").filter(|u| u.is_object())?;
+    Some(Tokens {
+        input: usage["prompt_tokens"].as_u64().unwrap_or(0),
+        cached: usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or(0),
+        output: usage["completion_tokens"].as_u64().unwrap_or(0),
+    })
+}
+
+fn body_of(error: &genai::Error) -> &str {
+    match error {
+        genai::Error::HttpError { body, .. } => body,
+        genai::Error::WebModelCall { webc_error, .. } | genai::Error::WebAdapterCall { webc_error, .. } => match webc_error {
+            genai::webc::Error::ResponseFailedStatus { body, .. } => body,
+            _ => "",
+        },
+        _ => "",
+    }
+}
+
+/// The client's error and what is below it, without the URL.
+fn reqwest_message(error: &reqwest::Error) -> String {
+    let mut text = match (error.is_timeout(), error.is_connect()) {
+        (true, _) => "timeout".to_owned(),
+        (_, true) => "connection failed".to_owned(),
+        _ => "connection broke".to_owned(),
+    };
+    let mut next = std::error::Error::source(error);
+    while let Some(source) = next {
+        let line = source.to_string();
+        if !text.contains(&line) {
+            text = format!("{text}: {line}");
+        }
+        next = source.source();
+    }
+    cut(&printable(&text), 300)
+}
+
+#[cfg(test)]
+#[path = "provider_tests.rs"]
+mod tests;

@@ -1,0 +1,186 @@
+//! ingest: what arrived since goes into the ledger, each message once by its id.
+//!
+//! An inbox object is removed only when the snapshot that this cycle restored has it already: until then
+//! a lost snapshot could still need it. An object that can't be read as a message goes to quarantine;
+//! what strangers send never fails a cycle.
+
+use std::collections::BTreeSet;
+
+use cicada_contract::FailureClass;
+use cicada_contract::plan::PlanMessage;
+use cicada_memory::ledger::{BeginCycle, HumanAnswer, IncomingMessage, OutboxState, OutboxUpdate};
+use cicada_memory::{LedgerWorker, MemoryWorker, WorkerError};
+use cicada_store::{DeliveryOutcome, InboxEntry, InboxError, InboxMessage, StoreError};
+use jiff::Timestamp;
+use tokio::task::block_in_place;
+
+use crate::channel::Channels;
+use crate::context::Context;
+use crate::failure::{Classified, Failure};
+use crate::phase::acquire::{Claim, store_class};
+use crate::phase::deliver::update;
+use crate::phase::restore::Restored;
+
+/// The ledger knows all that had arrived.
+pub struct Ingested {
+    pub(crate) memory: MemoryWorker,
+    pub(crate) ledger: LedgerWorker,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Why the ledger could not take it in.
+#[derive(Debug, thiserror::Error)]
+pub enum IngestError {
+    /// The inbox could not be read.
+    #[error("could not read the inbox")]
+    Store(#[from] StoreError),
+    /// The ledger could not be written.
+    #[error("could not write what arrived into the ledger")]
+    Engine(#[from] WorkerError),
+}
+
+impl Classified for IngestError {
+    fn class(&self) -> FailureClass {
+        match self {
+            Self::Store(e) => store_class(e),
+            Self::Engine(_) => FailureClass::IngestFailed,
+        }
+    }
+}
+
+/// Takes in inbox, the cycle's own messages and delivery receipts.
+pub async fn ingest(cx: &Context, claim: &Claim, restored: Restored) -> Result<Ingested, Failure> {
+    let Restored { memory, mut ledger } = restored;
+    let warnings = try_ingest(cx, claim, &mut ledger).await?;
+    Ok(Ingested { memory, ledger, warnings })
+}
+
+async fn try_ingest(cx: &Context, claim: &Claim, ledger: &mut LedgerWorker) -> Result<Vec<String>, IngestError> {
+    let now = cx.now();
+    block_in_place(|| ledger.begin_cycle(&begin(cx, claim, now)))?;
+    let mut warnings = vec![];
+    let entries = claim.store.list_inbox().await?;
+    let known = block_in_place(|| known_ids(ledger, &entries))?;
+    let (mut messages, mut answers) = (vec![], vec![]);
+    for entry in &entries {
+        if known.contains(&entry.hash) {
+            claim.store.delete_inbox(&entry.hash).await?;
+            continue;
+        }
+        match claim.store.get_inbox(entry).await {
+            Ok(message) => sort(cx, entry, message, &mut messages, &mut answers),
+            Err(InboxError::Poison { why, .. }) => {
+                let key = claim.store.quarantine(&entry.hash).await?;
+                warnings.push(format!("an inbox object is no message ({why}); it is now {key}"));
+            }
+            // Another pod was faster with it.
+            Err(InboxError::Store(StoreError::NotFound { .. })) => {}
+            Err(InboxError::Store(error)) => return Err(error.into()),
+        }
+    }
+    messages.extend(cx.plan.run.messages.iter().map(|m| from_plan(cx, m)));
+    let taken = block_in_place(|| {
+        let mut report = ledger.ingest(&messages, now)?;
+        report.warnings.extend(ledger.answer_requests(&answers, now)?.warnings);
+        Ok::<_, WorkerError>(report)
+    })?;
+    warnings.extend(taken.warnings);
+    receipts(cx, claim, ledger, now).await?;
+    Ok(warnings)
+}
+
+pub(crate) fn begin(cx: &Context, claim: &Claim, now: Timestamp) -> BeginCycle {
+    let run = &cx.plan.run;
+    BeginCycle {
+        cycle: run.cycle.name.clone(),
+        uid: run.cycle.uid.clone(),
+        attempt: claim.attempt(),
+        epoch: claim.writer.epoch(),
+        triggers_json: serde_json::to_string(&run.triggers).unwrap_or_default(),
+        at: now,
+    }
+}
+
+/// Which of these the restored ledger has. Names of objects are checked to be hashes before they become SQL.
+fn known_ids(ledger: &mut LedgerWorker, entries: &[InboxEntry]) -> Result<BTreeSet<String>, WorkerError> {
+    let mut known = BTreeSet::new();
+    let hashes: Vec<&str> = entries.iter().map(|e| e.hash.as_str()).filter(|h| h.bytes().all(|b| b.is_ascii_hexdigit())).collect();
+    for chunk in hashes.chunks(500) {
+        let list = chunk.iter().map(|h| format!("'{h}'")).collect::<Vec<_>>().join(",");
+        let rows = ledger.query(&format!("SELECT id FROM ingested WHERE id IN ({list})"), chunk.len())?;
+        known.extend(rows.rows.iter().filter_map(|r| r.first().and_then(|v| v.as_str()).map(str::to_owned)));
+    }
+    Ok(known)
+}
+
+fn sort(cx: &Context, entry: &InboxEntry, message: InboxMessage, messages: &mut Vec<IncomingMessage>, answers: &mut Vec<HumanAnswer>) {
+    if let Some(request) = message.answers {
+        answers.push(HumanAnswer { id: entry.hash.clone(), request, answer: message.body, at: message.at });
+        return;
+    }
+    messages.push(IncomingMessage {
+        id: entry.hash.clone(),
+        channel: message.channel,
+        from: message.from,
+        to: message.to,
+        conversation: message.conversation_id,
+        peer_agent: message.peer,
+        subject: message.subject,
+        body: message.body,
+        attachments_json: message.attachments.map(|a| a.to_string()),
+        payload_json: message.payload.map(|p| p.to_string()),
+        at: message.at,
+        cycle: cx.plan.run.cycle.name.clone(),
+    });
+}
+
+fn from_plan(cx: &Context, message: &PlanMessage) -> IncomingMessage {
+    IncomingMessage {
+        id: message.id.clone(),
+        channel: message.channel.clone(),
+        from: message.from.clone(),
+        to: None,
+        conversation: None,
+        peer_agent: None,
+        subject: message.subject.clone(),
+        body: message.body.clone(),
+        attachments_json: None,
+        payload_json: None,
+        at: message.at,
+        cycle: cx.plan.run.cycle.name.clone(),
+    }
+}
+
+/// Takes receipts of earlier deliveries in; what the restored ledger has settled is removed from the store.
+async fn receipts(cx: &Context, claim: &Claim, ledger: &mut LedgerWorker, now: Timestamp) -> Result<(), IngestError> {
+    let deliveries = claim.store.list_outbox().await?;
+    if deliveries.is_empty() {
+        return Ok(());
+    }
+    let channels = Channels::open(cx);
+    let pending = block_in_place(|| ledger.pending_outgoing())?;
+    let mut updates = vec![];
+    for (id, delivery) in deliveries {
+        match pending.iter().find(|row| row.message.id == id) {
+            Some(row) => updates.extend(update(id, &delivery, channels.removes_duplicates(&row.message.channel), now)),
+            None => claim.store.delete_outbox(&id).await?,
+        }
+    }
+    block_in_place(|| ledger.update_outgoing(&updates, now))?;
+    Ok(())
+}
+
+/// State in the ledger of a delivery outcome.
+pub(crate) fn state_of(outcome: DeliveryOutcome) -> OutboxState {
+    match outcome {
+        DeliveryOutcome::Sent => OutboxState::Sent,
+        DeliveryOutcome::Deferred => OutboxState::Pending,
+        DeliveryOutcome::Failed => OutboxState::Failed,
+        DeliveryOutcome::Unknown => OutboxState::Unknown,
+    }
+}
+
+/// An update of one row.
+pub(crate) fn row_update(id: String, number: u32, outcome: DeliveryOutcome, error: Option<String>, next_at: Option<Timestamp>) -> OutboxUpdate {
+    OutboxUpdate { id, state: state_of(outcome), attempts: Some(number), error, next_at }
+}

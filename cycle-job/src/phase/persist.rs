@@ -1,0 +1,75 @@
+//! persist: the finished files become immutable archives, and one write of HEAD makes them current.
+
+use cicada_contract::FailureClass;
+use cicada_store::{Archive, PackError, PublishError, PublishRequest, SnapshotKind, SnapshotRetention};
+
+use crate::context::Context;
+use crate::failure::{Classified, Failure};
+use crate::phase::acquire::Claim;
+use crate::phase::report::Finished;
+use crate::phase::seal::Sealed;
+
+/// Why the snapshot could not be published.
+#[derive(Debug, thiserror::Error)]
+pub enum PersistError {
+    /// A finished file could not be packed.
+    #[error("could not pack {what}")]
+    Pack {
+        /// `memory` or `ledger`.
+        what: &'static str,
+        /// What failed.
+        #[source]
+        source: PackError,
+    },
+    /// The snapshot could not be made current.
+    #[error("could not publish the snapshot")]
+    Publish(#[from] PublishError),
+}
+
+impl Classified for PersistError {
+    fn class(&self) -> FailureClass {
+        match self {
+            Self::Pack { source, .. } if source.is_disk_full() => FailureClass::DiskBudget,
+            Self::Pack { .. } => FailureClass::SqlitePersistenceFailed,
+            Self::Publish(error) => error.class(),
+        }
+    }
+}
+
+/// Packs what changed and publishes it.
+pub async fn persist(cx: &Context, claim: &mut Claim, sealed: Sealed) -> Result<Finished, Failure> {
+    let memory_archive = pack(cx, "memory", sealed.memory.changed || claim.base().is_none_or(|b| b.memory.is_none())).await?;
+    let ledger_archive = pack(cx, "ledger", true).await?;
+    publish(cx, claim, sealed.kind, memory_archive, ledger_archive).await?;
+    let Sealed { work, tables, memory, sandbox, notes, outbox, kind: _ } = sealed;
+    Ok(Finished { work, tables, memory, sandbox, notes, outbox })
+}
+
+/// Packs one database for upload; an unchanged one keeps its archive.
+pub(crate) async fn pack(cx: &Context, what: &'static str, changed: bool) -> Result<Archive, PersistError> {
+    if !changed {
+        return Ok(Archive::Keep);
+    }
+    let file = if what == "memory" { cx.work.memory_db() } else { cx.work.ledger_db() };
+    let out = cx.archive(&format!("{what}.new.zst"));
+    let packed = cicada_store::pack(&file, &out).await;
+    Ok(Archive::New(packed.map_err(|source| PersistError::Pack { what, source })?))
+}
+
+/// Uploads and makes current. Transient errors were retried below; what arrives here is final.
+pub(crate) async fn publish(
+    cx: &Context,
+    claim: &mut Claim,
+    kind: SnapshotKind,
+    memory: Archive,
+    ledger: Archive,
+) -> Result<(), PersistError> {
+    let handled_keys = if kind == SnapshotKind::Final { cx.plan.run.handled_keys() } else { vec![] };
+    let keep = &cx.plan.config.memory.retention;
+    let retention = SnapshotRetention { count: keep.snapshots, max_age: keep.max_age };
+    let request =
+        PublishRequest { memory, ledger, handled_keys, done: true, retention, ..PublishRequest::new(kind, cx.now()) };
+    let published = claim.writer.publish(request).await?;
+    tracing::info!(snapshot = published.snapshot.id, epoch = published.epoch, "snapshot published");
+    Ok(())
+}

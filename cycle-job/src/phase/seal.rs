@@ -1,0 +1,95 @@
+//! seal: one clean, checked file each. The workers end here: a sealed file has no open connection.
+
+use cicada_contract::FailureClass;
+use cicada_contract::report::TableChange;
+use cicada_memory::ledger::{EndKind, FinishCycle, OutboxRow, TableUse};
+use cicada_memory::{LedgerWorker, MemoryWorker, WorkerError};
+use cicada_store::SnapshotKind;
+use tokio::task::block_in_place;
+
+use crate::context::Context;
+use crate::executor::Work;
+use crate::failure::{Classified, Failure};
+use crate::phase::acquire::Claim;
+use crate::phase::report::told;
+use crate::phase::unmount::Unmounted;
+use crate::phase::write_back::Notes;
+
+/// Both files are finished. The one state that can be published.
+pub struct Sealed {
+    pub(crate) kind: SnapshotKind,
+    pub(crate) work: Work,
+    pub(crate) memory: cicada_memory::Sealed,
+    pub(crate) tables: Vec<TableChange>,
+    pub(crate) sandbox: String,
+    pub(crate) notes: Notes,
+    pub(crate) outbox: Vec<OutboxRow>,
+}
+
+/// A file did not pass its checks.
+#[derive(Debug, thiserror::Error)]
+#[error("the finished {what} did not pass its checks")]
+pub struct SealError {
+    what: &'static str,
+    #[source]
+    source: WorkerError,
+}
+
+impl Classified for SealError {
+    fn class(&self) -> FailureClass {
+        FailureClass::SqlitePersistenceFailed
+    }
+}
+
+/// Finishes both files.
+pub async fn seal(cx: &Context, claim: &Claim, unmounted: Unmounted) -> Result<Sealed, Failure> {
+    let Unmounted { mut memory, mut ledger, work, notes } = unmounted;
+    let sandbox = memory.sandbox().label().to_owned();
+    let sealed = block_in_place(|| {
+        let failed = |source| SealError { what: "memory", source };
+        let tables = memory.changes().map_err(failed)?;
+        let uses = table_uses(&memory, &tables);
+        let sealed = memory.seal().map_err(failed)?;
+        memory.close();
+        let report = told(cx, claim.attempt(), &work, tables.clone(), notes.clone(), sandbox.clone());
+        let outbox = seal_ledger(cx, ledger_end(cx, claim, &work, &report), &mut ledger, &uses)
+            .map_err(|source| SealError { what: "ledger", source })?;
+        ledger.close();
+        Ok::<_, SealError>((sealed, tables, outbox))
+    });
+    let (memory, tables, outbox) = sealed?;
+    Ok(Sealed { kind: work.kind, work, memory, tables, sandbox, notes, outbox })
+}
+
+fn seal_ledger(cx: &Context, end: FinishCycle, ledger: &mut LedgerWorker, uses: &[TableUse]) -> Result<Vec<OutboxRow>, WorkerError> {
+    ledger.record_table_use(uses, &end.cycle, end.at)?;
+    ledger.finish_cycle(&end)?;
+    let outbox = ledger.pending_outgoing()?;
+    ledger.seal(&cx.plan.config.memory.retention, end.at)?;
+    Ok(outbox)
+}
+
+fn table_uses(memory: &MemoryWorker, changes: &[TableChange]) -> Vec<TableUse> {
+    let change = |name: &str| changes.iter().find(|c| c.name == name);
+    let used = memory.used_tables().map(|name| TableUse {
+        table: name.to_owned(),
+        rows: change(name).and_then(|c| c.rows),
+        changed: change(name).is_some(),
+    });
+    used.collect()
+}
+
+fn ledger_end(cx: &Context, claim: &Claim, work: &Work, report: &cicada_contract::CycleReport) -> FinishCycle {
+    let outcome = serde_json::to_value(work.outcome).ok();
+    FinishCycle {
+        cycle: cx.plan.run.cycle.name.clone(),
+        attempt: claim.attempt(),
+        kind: if work.kind == SnapshotKind::Final { EndKind::Final } else { EndKind::Interrupted },
+        class: report.class.map(|c| c.label().to_owned()),
+        outcome: outcome.and_then(|o| o.as_str().map(str::to_owned)),
+        summary: Some(work.message.clone()),
+        usage: work.usage.clone(),
+        report_json: serde_json::to_string(report).ok(),
+        at: cx.now(),
+    }
+}

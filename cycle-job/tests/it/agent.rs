@@ -1,0 +1,217 @@
+//! An agent on this machine: its store in a folder, its cycles as real processes of the built program.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use cicada_contract::plan::{
+    Channel, CycleIdentity, Executor, Expect, Http, Inbound, Limits, MemoryConfig, Mode, ModelConfig, Owner, PLAN_VERSION, PlanConfig,
+    PlanRun, Provider, SecretRef, SelfManagement, StoreConfig, Trigger, TriggerKind,
+};
+use cicada_contract::report::CycleReport;
+use cicada_memory::{Launcher, LedgerOptions, LedgerWorker, MemoryOptions, MemoryWorker, Rows, UnpackLimits, Value};
+use cicada_store::{AgentStore, ArchiveRef};
+
+/// One agent and everything that is left of it.
+pub(crate) struct Agent {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) config: PlanConfig,
+    cycles: u32,
+}
+
+impl Agent {
+    /// An agent whose model is at `url`.
+    pub(crate) fn with_model(provider: Provider, url: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("store")).unwrap();
+        let model = ModelConfig {
+            provider,
+            name: "scripted".into(),
+            base_url: Some(url.to_owned()),
+            api_key: Some(SecretRef { name: "model".into(), key: "key".into() }),
+            temperature: None,
+            max_output_tokens: None,
+            prices: None,
+        };
+        let config = PlanConfig {
+            version: PLAN_VERSION,
+            owner: Owner { cluster: "test".into(), namespace: "shop".into(), name: "price-watch".into(), uid: "uid-1".into() },
+            charter: "Track prices.".into(),
+            store: StoreConfig::Directory { path: dir.path().join("store").display().to_string(), claim_name: None },
+            executor: Executor::Model(model),
+            success: None,
+            memory: MemoryConfig::default(),
+            limits: Limits::default(),
+            self_management: SelfManagement::default(),
+            schedules: vec![],
+            skills: vec![],
+            contacts: vec![],
+            files: vec![],
+            channels: [("console".to_owned(), Channel::Console {})].into(),
+            inbound: Inbound::default(),
+            mcp_servers: vec![],
+            secrets: vec![],
+            http: Http::default(),
+        };
+        let agent = Self { dir, config, cycles: 0 };
+        agent.secret("model", "key", "sk-canary-model-key");
+        agent
+    }
+
+    /// Puts a secret where a pod would find it.
+    pub(crate) fn secret(&self, name: &str, key: &str, value: &str) {
+        let folder = self.dir.path().join("secrets").join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(key), value).unwrap();
+    }
+
+    /// A run part for the next cycle.
+    pub(crate) fn next_run(&mut self) -> PlanRun {
+        self.cycles += 1;
+        let name = format!("price-watch-{}", self.cycles);
+        PlanRun {
+            version: PLAN_VERSION,
+            config_sha256: String::new(),
+            cycle: CycleIdentity { uid: format!("uid-{name}"), name },
+            triggers: vec![Trigger { kind: TriggerKind::Request, schedule: None, slot: None, token: None, handled_key: None }],
+            instructions: vec!["Do your work.".into()],
+            messages: vec![],
+            expect: Expect::default(),
+            mode: Mode::Cycle,
+        }
+    }
+
+    /// Starts a cycle; its log lies in `log` of the folder.
+    pub(crate) fn start(&self, run: &PlanRun) -> Child {
+        let path = |name: &str| self.dir.path().join(name);
+        let (json, config_sha256) = self.config.render();
+        std::fs::write(path("config.json"), json).unwrap();
+        let run = PlanRun { config_sha256, ..run.clone() };
+        std::fs::write(path("run.json"), serde_json::to_string(&run).unwrap()).unwrap();
+        let _ = std::fs::remove_file(path("report.json"));
+        std::fs::create_dir_all(path("work")).unwrap();
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(path("log")).unwrap();
+        Command::new(env!("CARGO_BIN_EXE_cycle-job"))
+            .arg("run")
+            .args(["--config", path("config.json").to_str().unwrap(), "--run", path("run.json").to_str().unwrap()])
+            .args(["--secrets", path("secrets").to_str().unwrap(), "--work", path("work").to_str().unwrap()])
+            .args(["--report", path("report.json").to_str().unwrap()])
+            .env("CICADA_LOG", "debug,hyper=info")
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
+    /// Waits for a cycle and reads its report.
+    pub(crate) async fn end(&self, mut child: Child) -> CycleReport {
+        let status = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
+        let text = std::fs::read_to_string(self.dir.path().join("report.json")).unwrap_or_default();
+        let report = CycleReport::parse(&text).unwrap_or_else(|e| panic!("{status}: {e}: {text}\n{}", self.log()));
+        assert_eq!(status.code(), Some(report.exit_code().into()));
+        report
+    }
+
+    /// One whole cycle.
+    pub(crate) async fn cycle(&mut self) -> CycleReport {
+        let run = self.next_run();
+        self.run(&run).await
+    }
+
+    /// One attempt of this cycle.
+    pub(crate) async fn run(&self, run: &PlanRun) -> CycleReport {
+        let child = self.start(run);
+        self.end(child).await
+    }
+
+    /// Everything that the cycles logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// The agent's part of the store.
+    pub(crate) async fn store(&self) -> AgentStore {
+        let store = cicada_store::open(&self.config.store, None).await.unwrap();
+        AgentStore::new(store, "shop", "price-watch").unwrap()
+    }
+
+    async fn fetch(&self, archive: &ArchiveRef, name: &str) -> tempfile::TempDir {
+        let store = self.store().await;
+        let dir = tempfile::tempdir().unwrap();
+        let packed = dir.path().join("packed");
+        store.store().download(&store.key(&archive.key), &packed, u64::MAX).await.unwrap();
+        let out = dir.path().join(name);
+        cicada_memory::unpack(&launcher(), &packed, &out, UnpackLimits::default(), &archive.file_sha256).unwrap();
+        std::fs::remove_file(packed).unwrap();
+        dir
+    }
+
+    /// A query on the memory of the current snapshot, as text.
+    pub(crate) async fn memory(&self, sql: &str) -> Vec<Vec<String>> {
+        let head = self.store().await.read_head().await.unwrap().unwrap().head;
+        let dir = self.fetch(head.current().unwrap().memory.as_ref().unwrap(), "memory.db").await;
+        let mut worker = MemoryWorker::spawn(&launcher(), dir.path(), MemoryOptions::default()).unwrap();
+        text(worker.query(sql, 1000).unwrap_or_else(|e| panic!("{sql}: {e}")))
+    }
+
+    /// A query on the ledger of the current snapshot, as text.
+    pub(crate) async fn ledger(&self, sql: &str) -> Vec<Vec<String>> {
+        let head = self.store().await.read_head().await.unwrap().unwrap().head;
+        let dir = self.fetch(head.current().unwrap().ledger.as_ref().unwrap(), "ledger.db").await;
+        let mut worker = LedgerWorker::spawn(&launcher(), dir.path(), LedgerOptions::default()).unwrap();
+        text(worker.query(sql, 1000).unwrap_or_else(|e| panic!("{sql}: {e}")))
+    }
+
+    /// Every file below the folder but the secrets themselves and the packed archives, which are read unpacked.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let mut found = vec![];
+        let mut folders = vec![self.dir.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    if !path.ends_with("secrets") {
+                        folders.push(path);
+                    }
+                } else {
+                    found.push(path);
+                }
+            }
+        }
+        found
+    }
+
+    /// Raw bytes of both current databases.
+    pub(crate) async fn databases(&self) -> Vec<Vec<u8>> {
+        let head = self.store().await.read_head().await.unwrap().unwrap().head;
+        let current = head.current().unwrap();
+        let mut all = vec![];
+        for (archive, name) in [(&current.memory, "memory.db"), (&current.ledger, "ledger.db")] {
+            if let Some(archive) = archive {
+                let dir = self.fetch(archive, name).await;
+                all.push(std::fs::read(dir.path().join(name)).unwrap());
+            }
+        }
+        all
+    }
+}
+
+fn launcher() -> Launcher {
+    Launcher { program: env!("CARGO_BIN_EXE_cycle-job").into(), prefix_args: vec![] }
+}
+
+fn text(rows: Rows) -> Vec<Vec<String>> {
+    rows.rows.iter().map(|row| row.iter().map(Value::display).collect()).collect()
+}
+
+/// Waits until `condition` holds, at most half a minute.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..600 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{what} did not happen within 30 s");
+}

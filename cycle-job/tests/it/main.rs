@@ -1,0 +1,8 @@
+//! Cycles of the built program, end to end on this machine.
+
+mod agent;
+mod model;
+#[path = "../../../tests/src/model_server.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the end-to-end tests")]
+mod model_server;
+mod safety;

@@ -1,0 +1,131 @@
+//! One cycle as a child process: what a Job and its pod are in a cluster.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use cicada_contract::{CyclePlan, CycleReport};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+use crate::output;
+
+/// What a cycle left.
+pub(super) struct Ended {
+    /// Its report; made up from the exit code if the process left none.
+    pub(super) report: CycleReport,
+    /// How long it took.
+    pub(super) took: Duration,
+    /// What its Console channel printed.
+    pub(super) console: Vec<String>,
+}
+
+/// Runs one cycle in `folder` and shows its phase while it works.
+pub(super) async fn run(plan: &CyclePlan, config: &str, folder: &Path, secrets: &BTreeMap<String, String>) -> anyhow::Result<Ended> {
+    std::fs::create_dir_all(folder).with_context(|| format!("can't make {}", folder.display()))?;
+    let paths = Paths::new(folder);
+    std::fs::write(&paths.config, config)?;
+    std::fs::write(&paths.run, serde_json::to_vec(&plan.run)?)?;
+    // A report of an earlier cycle must not be taken for this one's.
+    let _ = std::fs::remove_file(&paths.report);
+    let started = Instant::now();
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(["cycle-job", "run"])
+        .args([Path::new("--config"), &paths.config, Path::new("--run"), &paths.run])
+        .args([Path::new("--work"), &paths.work, Path::new("--report"), &paths.report])
+        .envs(secrets)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("can't start the cycle")?;
+    let bar = progress(&plan.config.owner.name);
+    let stderr = child.stderr.take().map(|pipe| tokio::spawn(follow(pipe, bar.clone())));
+    let stdout = child.stdout.take().map(|pipe| tokio::spawn(lines(pipe)));
+    // Ctrl-C reaches the child by the terminal, too: it persists and ends, so it is only waited for.
+    let status = loop {
+        tokio::select! {
+            status = child.wait() => break status?,
+            _ = tokio::signal::ctrl_c() => output::note("ending in order; the running cycle persists what it has"),
+        }
+    };
+    if let Some(task) = stderr {
+        let _ = task.await;
+    }
+    let console = match stdout {
+        Some(task) => task.await.unwrap_or_default(),
+        None => vec![],
+    };
+    bar.finish_and_clear();
+    let report = std::fs::read_to_string(&paths.report).ok().and_then(|text| CycleReport::parse(&text).ok());
+    let report = report.unwrap_or_else(|| {
+        let class = status.code().and_then(cicada_contract::FailureClass::from_exit_code);
+        let class = class.unwrap_or(cicada_contract::FailureClass::WorkerCrashed);
+        CycleReport::failed(class, format!("the cycle left no report ({status})"))
+    });
+    Ok(Ended { report, took: started.elapsed(), console })
+}
+
+struct Paths {
+    config: PathBuf,
+    run: PathBuf,
+    work: PathBuf,
+    report: PathBuf,
+}
+
+impl Paths {
+    fn new(folder: &Path) -> Self {
+        let at = |name| folder.join(name);
+        Self { config: at("config.json"), run: at("run.json"), work: at("work"), report: at("report.json") }
+    }
+}
+
+fn progress(agent: &str) -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    // Both templates are constants that parse; the default is as good.
+    let style = ProgressStyle::with_template("{spinner} {prefix}: {msg} ({elapsed})").unwrap_or_else(|_| ProgressStyle::default_spinner());
+    bar.set_style(style);
+    bar.set_prefix(agent.to_owned());
+    bar.enable_steady_tick(Duration::from_millis(120));
+    bar
+}
+
+/// Follows the child's log: phases move the progress line, warnings and errors are shown as they come.
+async fn follow(pipe: impl tokio::io::AsyncRead + Unpin, bar: ProgressBar) {
+    let mut lines = BufReader::new(pipe).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let Ok(event) = serde_json::from_str::<Value>(&line) else {
+            bar.suspend(|| output::note(&line));
+            continue;
+        };
+        let text = |key: &str| event.get(key).and_then(Value::as_str).unwrap_or("");
+        if !text("phase").is_empty() {
+            bar.set_message(text("phase").to_owned());
+        } else if let Some(step) = event.get("step") {
+            bar.set_message(format!("step {step} {}", text("tool")));
+        }
+        // The end of the cycle is told by the summary.
+        if matches!(text("level"), "WARN" | "ERROR") && event.get("class").is_none() {
+            bar.suspend(|| output::note(&format!("{}: {}{}", text("level").to_lowercase(), text("message"), details(&event))));
+        }
+    }
+}
+
+fn details(event: &Value) -> String {
+    let skip = ["timestamp", "level", "message", "target"];
+    let Some(fields) = event.as_object() else { return String::new() };
+    fields.iter().filter(|(k, _)| !skip.contains(&k.as_str())).map(|(k, v)| format!(" {k}={v}")).collect()
+}
+
+async fn lines(pipe: impl tokio::io::AsyncRead + Unpin) -> Vec<String> {
+    let mut all = vec![];
+    let mut lines = BufReader::new(pipe).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        all.push(line);
+    }
+    all
+}

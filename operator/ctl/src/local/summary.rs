@@ -1,0 +1,94 @@
+//! What people see of a local cycle: one block.
+
+use cicada_contract::CycleReport;
+use cicada_contract::report::{CycleResult, Outcome, TableChange};
+use cicada_contract::text::printable;
+
+use crate::local::child::Ended;
+use crate::output::{self, bytes};
+
+/// Prints the block of one cycle.
+pub(super) fn print(agent: &str, trigger: &str, ended: &Ended, next: Option<&str>) -> anyhow::Result<()> {
+    for line in block(agent, trigger, ended, next) {
+        output::line(&line)?;
+    }
+    Ok(())
+}
+
+fn block(agent: &str, trigger: &str, ended: &Ended, next: Option<&str>) -> Vec<String> {
+    let report = &ended.report;
+    let mut lines = vec![format!("{agent}: {} in {:.1} s", verdict(report), ended.took.as_secs_f64())];
+    let mut row = |label: &str, text: String| lines.push(format!("  {label:<9} {text}"));
+    row("trigger", trigger.to_owned());
+    if !report.message.is_empty() {
+        row(if report.class.is_some() { "reason" } else { "message" }, printable(&report.message));
+    }
+    for (index, table) in report.tables.iter().enumerate() {
+        row(if index == 0 { "tables" } else { "" }, change(table));
+    }
+    if report.tables.is_empty() && report.result == CycleResult::Done {
+        row("tables", "no changes".into());
+    }
+    for (index, message) in ended.console.iter().enumerate() {
+        row(if index == 0 { "sent" } else { "" }, printable(message));
+    }
+    let usage = &report.usage;
+    if usage.model_calls > 0 {
+        let tokens = usage.input_tokens + usage.output_tokens;
+        let cost = if usage.cost > 0.0 { format!(", cost {:.4}", usage.cost) } else { String::new() };
+        row("usage", format!("{} model calls, {} tool calls, {tokens} tokens{cost}", usage.model_calls, usage.tool_calls));
+    }
+    if report.pending.inbox + report.pending.outbox > 0 {
+        row("waiting", format!("{} messages in, {} out", report.pending.inbox, report.pending.outbox));
+    }
+    if let Some(memory) = &report.memory
+        && let Some(snapshot) = &memory.snapshot
+    {
+        let (size, archive) = (bytes(memory.size), bytes(memory.archive_size));
+        row("memory", format!("{} tables, {size}, {archive} as archive, snapshot {snapshot}", memory.tables));
+    }
+    for (index, warning) in report.warnings.iter().enumerate() {
+        row(if index == 0 { "warnings" } else { "" }, printable(warning));
+    }
+    row("next", next.unwrap_or("no schedule").to_owned());
+    lines
+}
+
+fn verdict(report: &CycleReport) -> String {
+    match (report.result, report.class) {
+        (CycleResult::Done, _) => match report.outcome {
+            Outcome::Done => "done".into(),
+            Outcome::NothingToDo => "nothing to do".into(),
+            Outcome::Blocked => "blocked".into(),
+            Outcome::Unstated => "ended without a statement".into(),
+        },
+        (CycleResult::AlreadyHandled, _) => "handled before, not executed again".into(),
+        (CycleResult::Failed, Some(class)) => format!("failed ({class})"),
+        (CycleResult::Failed, None) => "failed".into(),
+    }
+}
+
+fn change(table: &TableChange) -> String {
+    let name = printable(&table.name);
+    let Some(rows) = table.rows else { return format!("{name} dropped ({} rows)", table.before.unwrap_or(0)) };
+    let Some(before) = table.before else { return format!("{name} {rows} rows (new)") };
+    let parts: Vec<String> = [(table.inserted, '+'), (table.updated, '~'), (table.deleted, '-')]
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, sign)| format!("{sign}{count}"))
+        .collect();
+    format!("{name} {rows} rows ({before} before, {})", parts.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_shows_its_rows_and_the_rows_before() {
+        let t = |rows, before, inserted, updated, deleted| TableChange { name: "prices".into(), rows, before, inserted, updated, deleted };
+        assert_eq!(change(&t(Some(18), None, 18, 0, 0)), "prices 18 rows (new)");
+        assert_eq!(change(&t(Some(19), Some(18), 2, 3, 1)), "prices 19 rows (18 before, +2 ~3 -1)");
+        assert_eq!(change(&t(None, Some(4), 0, 0, 4)), "prices dropped (4 rows)");
+    }
+}

@@ -1,0 +1,245 @@
+//! One agent's part of an API server, in memory: the same decisions as in a cluster, with child processes
+//! in place of Jobs.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use cicada_contract::plan::Mode;
+use cicada_contract::{CyclePlan, PlanConfig};
+use cicada_crds::cycle::{CycleRef, Phase};
+use cicada_crds::{AgentCycle, PersistentAgent};
+use cicada_operator_core::decide::{Action, decide};
+use cicada_operator_core::observed::{CycleView, Environment, JobView, Observed, ReportJob};
+use cicada_operator_core::plan::{plan_config, plan_run};
+use cicada_operator_core::result::JobEnd;
+use cicada_operator_core::spec::OperatorDefaults;
+use cicada_operator_core::{RUN_NOW, names};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+
+use crate::local::child::{self, Ended};
+use crate::local::{secrets, summary};
+use crate::output;
+
+/// What belongs to one agent.
+pub(super) struct World {
+    pub(super) agent: PersistentAgent,
+    cycles: Vec<AgentCycle>,
+    job: Option<JobView>,
+    defaults: OperatorDefaults,
+    folder: PathBuf,
+    secrets: BTreeMap<String, BTreeMap<String, String>>,
+    model_url: Option<String>,
+    quiet: bool,
+}
+
+/// Where a world keeps its files and finds its secrets.
+pub(super) struct Settings {
+    /// The operator's part of each plan.
+    pub(super) defaults: OperatorDefaults,
+    /// Folder for plans, reports and working directories.
+    pub(super) folder: PathBuf,
+    /// Secret manifests of the folder.
+    pub(super) secrets: BTreeMap<String, BTreeMap<String, String>>,
+    /// Base URL in place of every model's own.
+    pub(super) model_url: Option<String>,
+    /// No block after each cycle (the caller prints a document).
+    pub(super) quiet: bool,
+}
+
+impl World {
+    /// A world in which the agent was created now.
+    pub(super) fn new(mut agent: PersistentAgent, settings: Settings) -> Self {
+        let name = agent.metadata.name.clone().unwrap_or_default();
+        let namespace = agent.metadata.namespace.get_or_insert_with(|| "default".into()).clone();
+        // Stable, so that a restart is not taken for another agent of the same name.
+        let uid = cicada_contract::text::sha256_hex(format!("local/{namespace}/{name}"));
+        agent.metadata.uid = Some(uid[..32].to_owned());
+        agent.metadata.generation = Some(1);
+        agent.metadata.creation_timestamp = Some(Time(Timestamp::now()));
+        let folder = settings.folder.join(&namespace).join(&name);
+        let Settings { defaults, secrets, model_url, quiet, .. } = settings;
+        Self { agent, cycles: vec![], job: None, defaults, folder, secrets, model_url, quiet }
+    }
+
+    /// `namespace/name`.
+    pub(super) fn path(&self) -> String {
+        let meta = &self.agent.metadata;
+        format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+    }
+
+    /// Takes an edited manifest; the running cycle goes on with the old one.
+    pub(super) fn edit(&mut self, mut agent: PersistentAgent) {
+        if agent.spec == self.agent.spec {
+            return;
+        }
+        agent.metadata = self.agent.metadata.clone();
+        agent.metadata.generation = agent.metadata.generation.map(|g| g + 1);
+        agent.status = self.agent.status.take();
+        self.agent = agent;
+    }
+
+    /// Asks for one cycle, as the annotation does in a cluster.
+    pub(super) fn request(&mut self, token: &str) {
+        self.agent.metadata.annotations.get_or_insert_default().insert(RUN_NOW.to_owned(), token.to_owned());
+    }
+
+    /// Adds a cycle that somebody else made; one of this name that is there already is kept.
+    pub(super) fn add_cycle(&mut self, mut cycle: AgentCycle) {
+        let name = cycle.metadata.name.clone().unwrap_or_default();
+        if self.cycles.iter().any(|c| c.metadata.name.as_deref() == Some(name.as_str())) {
+            return;
+        }
+        cycle.metadata.namespace.clone_from(&self.agent.metadata.namespace);
+        cycle.metadata.uid = Some(format!("{}-{}", name, Timestamp::now().as_nanosecond()));
+        cycle.metadata.creation_timestamp = Some(Time(Timestamp::now()));
+        self.cycles.push(cycle);
+    }
+
+    /// Decides and acts until there is nothing more to do now; gives the time to look again.
+    pub(super) async fn settle(&mut self) -> anyhow::Result<(Timestamp, Vec<Ended>)> {
+        let mut ended = vec![];
+        loop {
+            let now = Timestamp::now();
+            let uid = self.agent.metadata.uid.clone().unwrap_or_default();
+            let views: Vec<CycleView> = self.cycles.iter().map(|c| CycleView::new(c, &uid)).collect();
+            let environment = Environment::default();
+            let seen = Observed {
+                agent: &self.agent,
+                cycles: &views,
+                job: self.job.as_ref(),
+                job_vanished: false,
+                environment: &environment,
+                defaults: &self.defaults,
+            };
+            let plan = decide(&seen, now);
+            for note in plan.notes.iter().filter(|n| n.warning) {
+                output::note(&format!("{}: {}: {}", self.path(), note.reason, note.text));
+            }
+            self.agent.status = Some(plan.status);
+            let acted = !plan.actions.is_empty();
+            for action in plan.actions {
+                ended.extend(self.act(action).await?);
+            }
+            if !plan.again && !acted {
+                return Ok((plan.look_again, ended));
+            }
+        }
+    }
+
+    async fn act(&mut self, action: Action) -> anyhow::Result<Option<Ended>> {
+        match action {
+            Action::CreateCycle { name, spec } => self.create(name, *spec),
+            Action::StartJob { lead, joined } => return self.start(&lead, &joined).await.map(Some),
+            Action::StartReportJob { .. } => {
+                // The child's exit code has said all that a report Job could find out here.
+                if let Some(job) = &mut self.job {
+                    job.report_job = Some(ReportJob::Ended(Box::new(None)));
+                }
+            }
+            Action::SetCycle { cycle, status } => {
+                if let Some(found) = self.find(&cycle) {
+                    found.status = Some(*status);
+                }
+            }
+            Action::DeleteCycle { cycle } => self.cycles.retain(|c| c.metadata.uid.as_deref() != Some(cycle.uid.as_str())),
+            Action::DeleteJob { .. } => self.job = None,
+        }
+        Ok(None)
+    }
+
+    fn find(&mut self, cycle: &CycleRef) -> Option<&mut AgentCycle> {
+        self.cycles.iter_mut().find(|c| c.metadata.uid.as_deref() == Some(cycle.uid.as_str()))
+    }
+
+    fn create(&mut self, name: String, spec: cicada_crds::AgentCycleSpec) {
+        let now = Timestamp::now();
+        let mut cycle = AgentCycle::new(&name, spec);
+        cycle.metadata.namespace.clone_from(&self.agent.metadata.namespace);
+        cycle.metadata.uid = Some(format!("{name}-{}", now.as_nanosecond()));
+        cycle.metadata.creation_timestamp = Some(Time(now));
+        cycle.metadata.owner_references = Some(vec![OwnerReference {
+            uid: self.agent.metadata.uid.clone().unwrap_or_default(),
+            name: self.agent.metadata.name.clone().unwrap_or_default(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        }]);
+        self.cycles.push(cycle);
+    }
+
+    /// Runs the cycle to its end: in this process there is nothing else to do for this agent meanwhile.
+    async fn start(&mut self, lead: &CycleRef, joined: &[CycleRef]) -> anyhow::Result<Ended> {
+        let config = self.config()?;
+        let (text, sha256) = config.render();
+        let refs: Vec<&CycleRef> = std::iter::once(lead).chain(joined).collect();
+        let cycles: Vec<&AgentCycle> = refs
+            .iter()
+            .filter_map(|r| self.cycles.iter().find(|c| c.metadata.uid.as_deref() == Some(r.uid.as_str())))
+            .collect();
+        let run = plan_run(&self.agent, &cycles, &sha256, Mode::Cycle);
+        let plan = CyclePlan { config, run };
+        let environment = secrets::environment(&plan.config, &self.secrets);
+        let created = Timestamp::now();
+        let limit = self.agent.spec.backoff_limit.unwrap_or(cicada_crds::agent::BACKOFF_LIMIT);
+        let mut attempts = 1;
+        let ended = loop {
+            let ended = child::run(&plan, &text, &self.folder, &environment).await?;
+            let again = ended.report.class.is_some_and(cicada_contract::FailureClass::is_retryable);
+            let disrupted = ended.report.class == Some(cicada_contract::FailureClass::Disrupted);
+            if !again || disrupted || attempts > limit {
+                break ended;
+            }
+            output::note(&format!("{}: attempt {attempts} failed: {}", self.path(), ended.report.message));
+            attempts += 1;
+        };
+        self.job = Some(JobView {
+            name: names::job(&lead.name, &lead.uid),
+            uid: lead.uid.clone(),
+            created,
+            started: true,
+            end: Some(JobEnd {
+                at: Some(Timestamp::now()),
+                complete: ended.report.class.is_none(),
+                exit_code: Some(i32::from(ended.report.exit_code())),
+                message: Some(ended.report.render()),
+                attempts,
+                ..JobEnd::default()
+            }),
+            ..JobView::default()
+        });
+        if !self.quiet {
+            let next = self.agent.status.as_ref().and_then(|s| s.next_schedule_time).map(|t| t.to_string());
+            summary::print(&self.path(), &triggers(&plan), &ended, next.as_deref())?;
+        }
+        Ok(ended)
+    }
+
+    fn config(&self) -> anyhow::Result<PlanConfig> {
+        let mut config = plan_config(&self.agent, &self.defaults).with_context(|| self.path())?;
+        if let (Some(url), cicada_contract::plan::Executor::Model(model)) = (&self.model_url, &mut config.executor) {
+            model.base_url = Some(url.clone());
+        }
+        Ok(config)
+    }
+
+    /// True if the last word on every cycle was success.
+    pub(super) fn all_succeeded(&self) -> bool {
+        self.cycles.iter().all(|c| c.status.as_ref().and_then(|s| s.phase) == Some(Phase::Succeeded))
+    }
+
+    /// Why the agent can't run, if a person must act.
+    pub(super) fn stalled(&self) -> Option<String> {
+        let conditions = &self.agent.status.as_ref()?.conditions;
+        let stalled = cicada_operator_core::conditions::find(conditions, "Stalled").filter(|c| c.status == "True")?;
+        Some(format!("{}: {}: {}", self.path(), stalled.reason, stalled.message))
+    }
+}
+
+fn triggers(plan: &CyclePlan) -> String {
+    let name = |t: &cicada_contract::plan::Trigger| match (&t.schedule, t.slot) {
+        (Some(schedule), Some(slot)) => format!("schedule {schedule} at {slot}"),
+        _ => format!("{:?}", t.kind).to_lowercase(),
+    };
+    plan.run.triggers.iter().map(name).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,165 @@
+//! The manifests of a folder: what `kubectl apply -f DIR` would send, read without a cluster.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use cicada_crds::{AgentCycle, PersistentAgent};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use serde_json::Value;
+
+/// Everything that the manifests of one folder say.
+#[derive(Debug, Default)]
+pub(crate) struct Folder {
+    /// The folder.
+    pub(crate) dir: PathBuf,
+    /// Agents, in order of file and document.
+    pub(crate) agents: Vec<PersistentAgent>,
+    /// Cycles to run once each.
+    pub(crate) cycles: Vec<AgentCycle>,
+    /// Secrets, by name; values decoded.
+    pub(crate) secrets: BTreeMap<String, BTreeMap<String, String>>,
+    /// ConfigMaps, by name; text and binary values.
+    pub(crate) config_maps: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
+}
+
+/// Reads all `*.yaml` and `*.yml` files of `dir`, in the order of their names.
+pub(crate) fn read_folder(dir: &Path) -> anyhow::Result<Folder> {
+    let entries = std::fs::read_dir(dir).with_context(|| format!("can't read the folder {}", dir.display()))?;
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|e| e.ok().map(|e| e.path()))
+        .filter(|p| p.is_file() && p.extension().is_some_and(|e| e == "yaml" || e == "yml"))
+        .collect();
+    files.sort();
+    let mut folder = Folder { dir: dir.to_owned(), ..Folder::default() };
+    for file in files {
+        let text = std::fs::read_to_string(&file).with_context(|| format!("can't read {}", file.display()))?;
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&text).with_context(|| format!("{} is not YAML", file.display()))?;
+        for document in documents.into_iter().filter(|d| !d.is_null()) {
+            folder.add(document).with_context(|| format!("in {}", file.display()))?;
+        }
+    }
+    if folder.agents.is_empty() {
+        bail!("{} has no PersistentAgent: put a manifest there, or start from crds/examples/local", dir.display());
+    }
+    Ok(folder)
+}
+
+impl Folder {
+    fn add(&mut self, document: Value) -> anyhow::Result<()> {
+        let kind = document.get("kind").and_then(Value::as_str).unwrap_or("").to_owned();
+        let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("").to_owned();
+        let what = format!("{kind} {name}");
+        match kind.as_str() {
+            "PersistentAgent" => {
+                check_schema::<PersistentAgent>(&document).with_context(|| what.clone())?;
+                self.agents.push(serde_json::from_value(document).with_context(|| what)?);
+            }
+            "AgentCycle" => {
+                check_schema::<AgentCycle>(&document).with_context(|| what.clone())?;
+                self.cycles.push(serde_json::from_value(document).with_context(|| what)?);
+            }
+            "Secret" => {
+                let secret: Secret = serde_json::from_value(document).with_context(|| what.clone())?;
+                let mut values: BTreeMap<String, String> = secret.string_data.unwrap_or_default();
+                for (key, bytes) in secret.data.unwrap_or_default() {
+                    values.insert(key, String::from_utf8(bytes.0).with_context(|| format!("{what} holds bytes that are not text"))?);
+                }
+                self.secrets.insert(name, values);
+            }
+            "ConfigMap" => {
+                let map: ConfigMap = serde_json::from_value(document).with_context(|| what)?;
+                let text = map.data.unwrap_or_default().into_iter().map(|(k, v)| (k, v.into_bytes()));
+                let binary = map.binary_data.unwrap_or_default().into_iter().map(|(k, v)| (k, v.0));
+                self.config_maps.insert(name, text.chain(binary).collect());
+            }
+            "" => bail!("a document has no kind"),
+            // A Git folder holds more than ours (Namespaces, RoleBindings, ...): not our business here.
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Refuses fields that the generated schema does not know and names the nearest one, as an API server
+/// with strict validation would; serde alone would drop them in silence.
+fn check_schema<K: kube::CustomResourceExt>(document: &Value) -> anyhow::Result<()> {
+    let crd = serde_json::to_value(K::crd())?;
+    let schema = crd.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec").cloned().unwrap_or_default();
+    let mut unknown = vec![];
+    if let Some(spec) = document.get("spec") {
+        walk(spec, &schema, "spec", &mut unknown);
+    }
+    match unknown.is_empty() {
+        true => Ok(()),
+        false => bail!("{}", unknown.join("; ")),
+    }
+}
+
+fn walk(value: &Value, schema: &Value, path: &str, unknown: &mut Vec<String>) {
+    match value {
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                walk(item, schema.get("items").unwrap_or(&Value::Null), &format!("{path}[{index}]"), unknown);
+            }
+        }
+        Value::Object(fields) => {
+            let Some(known) = schema.get("properties").and_then(Value::as_object) else { return };
+            for (name, field) in fields {
+                match known.get(name) {
+                    Some(inner) => walk(field, inner, &format!("{path}.{name}"), unknown),
+                    None => unknown.push(format!(
+                        "unknown field {path}.{name}{}",
+                        nearest(name, known.keys()).map(|n| format!(" (did you mean {n}?)")).unwrap_or_default()
+                    )),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The known name with the smallest edit distance, if it is near enough to be meant.
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> Option<&'a String> {
+    known.map(|k| (distance(name, k), k)).filter(|(d, _)| *d <= name.len().div_ceil(3)).min().map(|(_, k)| k)
+}
+
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let change = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_field_is_refused_and_the_nearest_named() {
+        let document = serde_json::json!({"kind": "PersistentAgent", "metadata": {"name": "a"},
+            "spec": {"charter": "x", "shedules": [], "executor": {"sql": {"inlin": "SELECT 1"}}}});
+        let mut folder = Folder::default();
+        let error = format!("{:#}", folder.add(document).unwrap_err());
+        assert!(error.contains("unknown field spec.shedules (did you mean schedules?)"), "{error}");
+        assert!(error.contains("unknown field spec.executor.sql.inlin (did you mean inline?)"), "{error}");
+    }
+
+    #[test]
+    fn secrets_are_read_in_both_spellings() {
+        let mut folder = Folder::default();
+        folder
+            .add(serde_json::json!({"kind": "Secret", "metadata": {"name": "s"}, "stringData": {"a": "1"}, "data": {"b": "Mg=="}}))
+            .unwrap();
+        assert_eq!(folder.secrets["s"]["a"], "1");
+        assert_eq!(folder.secrets["s"]["b"], "2");
+    }
+}
