@@ -17,7 +17,7 @@ use crate::args::Target;
 /// Label of the ConfigMap in which the chart keeps the operator's configuration.
 const OPERATOR_CONFIG_LABEL: &str = "cicada.dev/operator-config=true";
 /// Its key.
-const OPERATOR_CONFIG_KEY: &str = "config.yaml";
+const OPERATOR_CONFIG_KEY: &str = "operator.yaml";
 
 impl Target {
     /// Namespace and name.
@@ -77,13 +77,20 @@ impl Target {
     }
 }
 
+/// The part of the operator's configuration that is of interest here.
+#[derive(serde::Deserialize)]
+struct OperatorConfig {
+    defaults: OperatorDefaults,
+}
+
 /// The default store of the operator that runs in this cluster.
 async fn operator_defaults(client: &Client) -> anyhow::Result<OperatorDefaults> {
     let maps: Api<ConfigMap> = Api::all(client.clone());
     let found = maps.list(&ListParams::default().labels(OPERATOR_CONFIG_LABEL)).await.context("can't look for the operator's configuration")?;
     let text = found.items.iter().find_map(|m| m.data.as_ref().and_then(|d| d.get(OPERATOR_CONFIG_KEY)));
     let text = text.context("the agent names no store, and no operator configuration was found: give --store")?;
-    serde_saphyr::from_str(text).context("can't read the operator's configuration")
+    let config: OperatorConfig = serde_saphyr::from_str(text).context("can't read the operator's configuration")?;
+    Ok(config.defaults)
 }
 
 async fn read_credentials(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Credentials> {
