@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Snapshots(SnapshotsArgs),
     /// Files that agents load by `files[].from.storeKey`.
     Files(FilesArgs),
+    /// Print what a model is told of any SQLite file.
+    Prompt(PromptArgs),
     /// Run statements on a copy of any SQLite file, through the agent's own `sql` tool.
     Sql(SqlArgs),
 }
@@ -214,6 +216,18 @@ pub(crate) enum FilesCommand {
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
     },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  cicadactl prompt --db places.sqlite")]
+pub(crate) struct PromptArgs {
+    /// A SQLite file. It is copied, never written.
+    #[arg(long)]
+    pub(crate) db: PathBuf,
+    /// Most bytes.
+    #[arg(long, default_value_t = 30_000)]
+    pub(crate) bytes: usize,
 }
 
 #[derive(Debug, Args)]

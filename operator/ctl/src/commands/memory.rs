@@ -227,6 +227,12 @@ fn objects(rows: &Rows) -> Vec<Json> {
     rows.rows.iter().map(object).collect()
 }
 
+/// A statement without the comment lines before it.
+fn without_comments(sql: &str) -> String {
+    let lines = sql.lines().skip_while(|l| l.trim().is_empty() || l.trim_start().starts_with("--"));
+    lines.collect::<Vec<_>>().join(" ")
+}
+
 fn show_cycle(cycle: &Json, steps: &[Json]) -> anyhow::Result<()> {
     let text = |value: &Json, key: &str| match &value[key] {
         Json::String(s) => s.clone(),
@@ -248,7 +254,7 @@ fn show_cycle(cycle: &Json, steps: &[Json]) -> anyhow::Result<()> {
         let calls: Vec<Json> = serde_json::from_str(&text(step, "calls_json")).unwrap_or_default();
         line(&format!("  step {} {}", text(step, "step"), text(step, "kind")))?;
         for call in &calls {
-            let what = if call["sql"].is_null() { text(call, "arguments") } else { text(call, "sql") };
+            let what = if call["sql"].is_null() { text(call, "arguments") } else { without_comments(&text(call, "sql")) };
             let what = cicada_contract::text::cut(&cicada_contract::text::printable(&what), 100);
             let result = if call["changed"].is_null() { format!("{} rows", text(call, "rows")) } else { format!("{} changed", text(call, "changed")) };
             line(&format!("    {:<6} {:>6} ms  {result:<14} {what}", text(call, "tool"), text(call, "ms")))?;

@@ -19,6 +19,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Inspect(args) => memory::inspect(args).await?,
         Command::Snapshots(args) => memory::snapshots(args).await?,
         Command::Files(args) => files::run(args).await?,
+        Command::Prompt(args) => sqlite_file::prompt(args)?,
         Command::Sql(args) => return sqlite_file::sql(args),
     }
     Ok(ExitCode::SUCCESS)

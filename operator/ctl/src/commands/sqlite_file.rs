@@ -1,17 +1,28 @@
 //! Any SQLite file through the agent's own tool, on a copy.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use cicada_contract::resources::MIB;
-use cicada_memory::{Check, Launcher, MemoryOptions, MemoryWorker};
+use cicada_memory::{Launcher, MemoryOptions, MemoryWorker, PromptOptions};
 
-use crate::args::SqlArgs;
+use crate::args::{PromptArgs, SqlArgs};
 use crate::output::{line, note};
 
-/// `sql`: the copy stays, so that its path can be looked at.
+/// Longest time of one statement: a person waits, no cycle.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// `prompt`.
+pub(super) fn prompt(args: PromptArgs) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut worker = open_copy(&args.db, folder.path())?;
+    let options = PromptOptions { max_bytes: args.bytes, ..PromptOptions::default() };
+    line(worker.schema_prompt(&options)?.trim_end())
+}
+
+/// `sql`: the copy stays, so that it can be looked at.
 pub(super) fn sql(args: SqlArgs) -> anyhow::Result<ExitCode> {
     let folder = tempfile::Builder::new().prefix("cicada-sql-").tempdir()?.keep();
     let mut worker = open_copy(&args.db, &folder)?;
@@ -25,24 +36,9 @@ pub(super) fn sql(args: SqlArgs) -> anyhow::Result<ExitCode> {
     Ok(if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Opens a copy of `file` (and of its write-ahead log, if it has one) in a worker.
 fn open_copy(file: &Path, folder: &Path) -> anyhow::Result<MemoryWorker> {
-    let size = copy(file, &folder.join("memory.db"))?;
-    let log = PathBuf::from(format!("{}-wal", file.display()));
-    if log.exists() {
-        copy(&log, &folder.join("memory.db-wal"))?;
-    }
-    let limit = (2 * size).max(256 * MIB);
-    let options = MemoryOptions::new(limit, 256 * MIB, Duration::from_secs(300));
-    let mut worker = MemoryWorker::spawn(&Launcher::current_exe()?, folder, options)
-        .with_context(|| format!("can't open {} as a SQLite database", file.display()))?;
-    worker.check(Check::Quick).with_context(|| format!("{} is damaged", file.display()))?;
-    Ok(worker)
-}
-
-fn copy(from: &Path, to: &Path) -> anyhow::Result<u64> {
-    if !from.is_file() {
-        bail!("{} is not a file", from.display());
-    }
-    std::fs::copy(from, to).with_context(|| format!("can't copy {}", from.display()))
+    let size = std::fs::metadata(file).with_context(|| format!("can't read {}", file.display()))?.len();
+    let options = MemoryOptions::new((2 * size).max(256 * MIB), 256 * MIB, STATEMENT_TIMEOUT);
+    MemoryWorker::open_copy(&Launcher::current_exe()?, file, folder, options)
+        .with_context(|| format!("can't use {} as a database", file.display()))
 }
