@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Ends every pending pod that a Job made, so that a control plane without nodes can be measured.
+
+usage: fake_pods.py SERVER TOKEN [SECONDS-UNTIL-END]
+A pod succeeds with a report as its termination message; one with the label fake=stay stays as it is.
+"""
+import http.client
+import json
+import ssl
+import sys
+import threading
+import time
+import queue
+from urllib.parse import urlparse
+
+server, token = urlparse(sys.argv[1]), sys.argv[2]
+delay = float(sys.argv[3]) if len(sys.argv) > 3 else 0.5
+context = ssl._create_unverified_context()
+work = queue.Queue()
+epochs = {}
+
+
+def connection():
+    return http.client.HTTPSConnection(server.hostname, server.port, context=context, timeout=300)
+
+
+def headers(kind="application/json"):
+    return {"Authorization": "Bearer " + token, "Content-Type": kind}
+
+
+def report(pod):
+    agent = pod["metadata"].get("labels", {}).get("cicada.dev/agent", "")
+    epoch = epochs[agent] = epochs.get(agent, 0) + 1
+    return json.dumps({
+        "version": 1, "result": "done", "outcome": "done", "attempt": 1,
+        "memory": {"snapshot": "%d-0-fake" % epoch, "epoch": epoch, "size": 4096, "archiveSize": 512, "tables": 1,
+                   "persistedAt": int(time.time())},
+    })
+
+
+def status(pod, phase):
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    ready = "True" if phase == "Running" else "False"
+    containers = []
+    for c in pod["spec"]["containers"]:
+        state = {"running": {"startedAt": now}}
+        if phase == "Succeeded":
+            state = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now,
+                                    "message": report(pod)}}
+        containers.append({"name": c["name"], "image": c["image"], "imageID": "sha256:fake", "ready": ready == "True",
+                           "restartCount": 0, "state": state})
+    kind = {"type": "Ready", "status": ready, "lastTransitionTime": now}
+    return {"status": {"phase": phase, "startTime": now, "conditions": [kind], "containerStatuses": containers}}
+
+
+def worker():
+    c = connection()
+    while True:
+        due, pod, phase = work.get()
+        time.sleep(max(0, due - time.time()))
+        path = "/api/v1/namespaces/%s/pods/%s/status" % (pod["metadata"]["namespace"], pod["metadata"]["name"])
+        for _ in range(5):
+            try:
+                c.request("PATCH", path, json.dumps(status(pod, phase)), headers("application/merge-patch+json"))
+                c.getresponse().read()
+                break
+            except OSError:
+                time.sleep(0.2)
+                c = connection()
+
+
+def main():
+    for _ in range(8):
+        threading.Thread(target=worker, daemon=True).start()
+    seen = set()
+    while True:
+        try:
+            c = connection()
+            c.request("GET", "/api/v1/pods", headers=headers())
+            listed = json.loads(c.getresponse().read())
+            version = listed["metadata"]["resourceVersion"]
+            for pod in listed["items"]:
+                take(pod, seen)
+            c.request("GET", "/api/v1/pods?watch=1&timeoutSeconds=240&resourceVersion=" + version, headers=headers())
+            answer = c.getresponse()
+            while line := answer.readline():
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    break
+                if event["type"] != "DELETED":
+                    take(event["object"], seen)
+        except (OSError, ValueError, KeyError):
+            time.sleep(0.5)
+
+
+def take(pod, seen):
+    uid = pod["metadata"]["uid"]
+    if pod["metadata"].get("labels", {}).get("fake") == "stay":
+        return
+    if uid in seen or pod.get("status", {}).get("phase") not in (None, "Pending") or not pod["metadata"].get("ownerReferences"):
+        return
+    seen.add(uid)
+    work.put((time.time() + delay, pod, "Succeeded"))
+
+
+main()
