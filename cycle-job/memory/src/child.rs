@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::protocol::{Fault, FaultKind, Frame, LINE_MAX};
+use crate::protocol::{Fault, FaultKind, Frame, Handover, LINE_MAX};
 
 /// How to start a worker: this program, then `prefix_args`, then `worker <kind> <options>`.
 #[derive(Debug, Clone)]
@@ -205,7 +205,7 @@ impl Child {
         &mut self,
         request: &impl Serialize,
         silence: Duration,
-        on_pending: impl FnMut(Vec<crate::MountEdit>),
+        on_pending: impl FnMut(Handover),
     ) -> Result<R, WorkerError> {
         let mut line = serde_json::to_vec(request).map_err(|source| WorkerError::Protocol { source })?;
         line.push(b'\n');
@@ -218,13 +218,13 @@ impl Child {
     pub(crate) fn answer<R: DeserializeOwned>(
         &mut self,
         silence: Duration,
-        mut on_pending: impl FnMut(Vec<crate::MountEdit>),
+        mut on_pending: impl FnMut(Handover),
     ) -> Result<R, WorkerError> {
         loop {
             match self.lines.recv_timeout(silence) {
                 Ok(line) => match serde_json::from_slice::<Frame<R>>(&line) {
                     Ok(Frame::Tick) => {}
-                    Ok(Frame::Pending(edits)) => on_pending(edits),
+                    Ok(Frame::Pending(handover)) => on_pending(handover),
                     Ok(Frame::Done(done)) => return Ok(done),
                     Ok(Frame::Failed(fault)) => return Err(fault.into()),
                     // A line without its end: the worker died while it wrote.

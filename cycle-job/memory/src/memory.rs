@@ -12,7 +12,7 @@ use crate::Sandbox;
 use crate::child::{Child, Killer, Launcher, WorkerError};
 use crate::mounts::{MountEdit, Mounts};
 use crate::prompt::PromptOptions;
-use crate::protocol::{Fault, FaultKind, Hello, WorkerArgs};
+use crate::protocol::{Fault, FaultKind, Handover, Hello, WorkerArgs};
 use crate::tool::{BatchError, BatchOutcome, BatchResult, render};
 use crate::value::Rows;
 use crate::worker::{COMPACTED, MemoryReply, MemoryRequest};
@@ -89,6 +89,8 @@ pub struct MemoryWorker {
     dropped: BTreeMap<String, u64>,
     used: BTreeSet<String>,
     notices: Vec<String>,
+    /// The mounts of the running process lack the edits of the last batch.
+    stale_mounts: bool,
 }
 
 impl MemoryWorker {
@@ -124,6 +126,7 @@ impl MemoryWorker {
             dropped: BTreeMap::new(),
             used: BTreeSet::new(),
             notices: vec![],
+            stale_mounts: false,
         };
         let hello = worker.start()?;
         worker.user_version = hello.user_version;
@@ -196,7 +199,12 @@ impl MemoryWorker {
         }
         let sent = self.send_mounts(mounts);
         self.mounted = true;
-        self.survive(sent)
+        if sent.as_ref().is_err_and(WorkerError::is_death) {
+            // A new process gets all of them.
+            self.lost();
+            return self.ensure();
+        }
+        sent
     }
 
     /// Runs a batch in one transaction. What the SQL did wrong, and a worker that died of it, is in the
@@ -205,20 +213,18 @@ impl MemoryWorker {
         self.ensure()?;
         self.batch = self.batch.checked_add(1).unwrap_or(1);
         let request = MemoryRequest::Batch { sql: sql.to_owned(), number: self.batch };
-        let mut pending = None;
-        let answer = self.request(&request, |edits| pending = Some(edits));
+        let mut handover = None;
+        let answer = self.request(&request, |h| handover = Some(h));
         let mut outcome = match answer {
             Ok(MemoryReply::Batch(outcome)) => *outcome,
             Ok(_) => return Err(unexpected()),
-            Err(error) if error.is_death() => self.died_in_batch(&error, &mut pending)?,
+            Err(error) if error.is_death() => self.died_in_batch(&error)?,
             Err(error) => return Err(error),
         };
-        if outcome.result.is_ok() {
-            if let Some(edits) = pending {
-                self.edits = edits;
-            }
-            self.account(&mut outcome);
+        if let Some(handover) = handover.filter(|_| outcome.result.is_ok()) {
+            self.confirm(handover)?;
         }
+        self.used.extend(std::mem::take(&mut outcome.used));
         outcome.result.warnings.splice(0..0, std::mem::take(&mut self.notices));
         outcome.result.text = render::text(&outcome.result);
         Ok(outcome.result)
@@ -320,62 +326,50 @@ impl MemoryWorker {
         change
     }
 
-    fn account(&mut self, outcome: &mut BatchOutcome) {
-        for change in std::mem::take(&mut outcome.changes) {
-            let all = self.changes.entry(change.name.clone()).or_insert_with(|| TableChange {
-                inserted: 0,
-                updated: 0,
-                deleted: 0,
-                ..change.clone()
-            });
+    /// The commit happened: what was handed over counts.
+    fn confirm(&mut self, handover: Handover) -> Result<(), WorkerError> {
+        for change in handover.changes {
+            let zero = TableChange { inserted: 0, updated: 0, deleted: 0, ..change.clone() };
+            let all = self.changes.entry(change.name.clone()).or_insert(zero);
             all.inserted += change.inserted;
             all.updated += change.updated;
             all.deleted += change.deleted;
         }
-        self.dropped.extend(std::mem::take(&mut outcome.dropped));
-        self.used.extend(std::mem::take(&mut outcome.used));
-    }
-
-    /// The worker died in a batch. A new one says whether the commit had happened: a batch that wrote
-    /// the memory and a mount had set its number in the same transaction.
-    fn died_in_batch(
-        &mut self,
-        error: &WorkerError,
-        pending: &mut Option<Vec<MountEdit>>,
-    ) -> Result<BatchOutcome, WorkerError> {
-        self.lost();
-        self.ensure()?;
-        let committed = match self.ask(&MemoryRequest::UserVersion)? {
-            MemoryReply::UserVersion(found) => pending.is_some() && found == self.batch,
-            _ => return Err(unexpected()),
-        };
-        let mut outcome = BatchOutcome::default();
-        if committed {
-            self.dirty = true;
-            outcome
-                .result
-                .warnings
-                .push("the worker died after the batch was committed: all of it is kept".into());
-            // The mounts of the new process don't have this batch's edits yet.
-            let edits = pending.clone().unwrap_or_default();
-            self.edits = edits;
+        self.dropped.extend(handover.dropped);
+        let Some(edits) = handover.edits else { return Ok(()) };
+        self.edits = edits;
+        if self.stale_mounts {
+            // A process that was started after the death has not seen the batch's edits.
+            self.stale_mounts = false;
             let mounts = self.mounts.clone();
             let sent = self.send_mounts(&mounts);
-            self.survive(sent)?;
-        } else {
-            *pending = None;
-            let message = match error {
-                WorkerError::Timeout { .. } => {
-                    format!(
-                        "stopped after {} s without yielding: do less in one function call",
-                        self.options.sql_timeout.as_secs()
-                    )
-                }
-                _ => format!("{error}; the statement was too much for it or is not supported"),
-            };
-            outcome.result.error =
-                Some(BatchError { statement: None, sql: String::new(), kind: None, message });
+            return self.survive(sent);
         }
+        Ok(())
+    }
+
+    /// The worker died in a batch. A new one says by the batch's number whether the commit had happened.
+    fn died_in_batch(&mut self, error: &WorkerError) -> Result<BatchOutcome, WorkerError> {
+        self.lost();
+        let MemoryReply::UserVersion(found) = self.ask(&MemoryRequest::UserVersion)? else {
+            return Err(unexpected());
+        };
+        let mut outcome = BatchOutcome::default();
+        if found == self.batch {
+            self.stale_mounts = true;
+            let warning =
+                "the worker died after the batch was committed: all of it is kept, its results are lost";
+            outcome.result.warnings.push(warning.into());
+            return Ok(outcome);
+        }
+        let message = match error {
+            WorkerError::Timeout { .. } => {
+                let seconds = self.options.sql_timeout.as_secs();
+                format!("stopped after {seconds} s without yielding: do less in one function call")
+            }
+            _ => format!("{error}; the statement was too much for it or is not supported"),
+        };
+        outcome.result.error = Some(BatchError { statement: None, sql: String::new(), kind: None, message });
         Ok(outcome)
     }
 
@@ -449,8 +443,14 @@ impl MemoryWorker {
         self.request(&MemoryRequest::MountEnd { edits: self.edits.clone() }, |_| {}).map(|_| ())
     }
 
-    /// A request that may be repeated once with a new process.
+    /// A request that may be repeated: one process that died idle, or was killed, is replaced.
     fn ask(&mut self, request: &MemoryRequest) -> Result<MemoryReply, WorkerError> {
+        self.ensure()?;
+        let answer = self.request(request, |_| {});
+        if !matches!(answer, Err(WorkerError::Crashed { .. })) {
+            return self.survive(answer);
+        }
+        self.lost();
         self.ensure()?;
         let answer = self.request(request, |_| {});
         self.survive(answer)
@@ -459,7 +459,7 @@ impl MemoryWorker {
     fn request(
         &mut self,
         request: &MemoryRequest,
-        on_pending: impl FnMut(Vec<MountEdit>),
+        on_pending: impl FnMut(Handover),
     ) -> Result<MemoryReply, WorkerError> {
         let patience = match request {
             // One step over a large file ticks only between rows of the check's answer.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use cicada_contract::report::TableChange;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -44,12 +45,23 @@ pub(crate) struct WorkerArgs {
 pub(crate) enum Frame<R> {
     /// Still at work.
     Tick,
-    /// The next commit carries these differences of editable mounts.
-    Pending(Vec<MountEdit>),
+    /// What the next commit carries.
+    Pending(Handover),
     /// The answer.
     Done(R),
     /// No answer.
     Failed(Fault),
+}
+
+/// What leaves the worker before a COMMIT, so that a worker killed after it loses none.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Handover {
+    /// Differences of the editable mounts from what was mounted; None if the batch wrote none.
+    pub(crate) edits: Option<Vec<MountEdit>>,
+    /// Rows changed in durable tables.
+    pub(crate) changes: Vec<TableChange>,
+    /// Rows of dropped tables.
+    pub(crate) dropped: Vec<(String, u64)>,
 }
 
 /// The first answer of a worker.

@@ -4,6 +4,7 @@ pub(crate) mod cycle;
 pub(crate) mod ingest;
 pub(crate) mod load;
 pub(crate) mod outbox;
+pub(crate) mod pins;
 pub(crate) mod retention;
 pub(crate) mod schema;
 mod types;
@@ -246,6 +247,21 @@ impl LedgerWorker {
         self.done(LedgerRequest::AddNotices { notices: notices.to_vec(), now })
     }
 
+    /// Pins tools of MCP servers at first use; gives the names of those that have changed since. `approved`
+    /// are a person's approvals, `<server>.<tool>-<first 10 of the hash>` each.
+    pub fn pin_tools(
+        &mut self,
+        tools: &[ToolPin],
+        approved: &[String],
+        now: Timestamp,
+    ) -> Result<Vec<String>, WorkerError> {
+        let request = LedgerRequest::PinTools { tools: tools.to_vec(), approved: approved.to_vec(), now };
+        match self.ask(request)? {
+            LedgerReply::Names(names) => Ok(names),
+            _ => Err(unexpected()),
+        }
+    }
+
     /// Numbers and lists for prompt and report.
     pub fn overview(&mut self, now: Timestamp, time_zone: &str) -> Result<Overview, WorkerError> {
         match self.ask(LedgerRequest::Overview { now, time_zone: time_zone.to_owned() })? {
@@ -309,8 +325,16 @@ impl LedgerWorker {
         self.ask(request).map(|_| ())
     }
 
+    /// Each request is one transaction and may be repeated, so a worker that died is replaced once.
     #[expect(clippy::needless_pass_by_value, reason = "callers build it for this call")]
     fn ask(&mut self, request: LedgerRequest) -> Result<LedgerReply, WorkerError> {
+        match self.ask_once(&request) {
+            Err(WorkerError::Crashed { .. }) => self.ask_once(&request),
+            answer => answer,
+        }
+    }
+
+    fn ask_once(&mut self, request: &LedgerRequest) -> Result<LedgerReply, WorkerError> {
         if self.child.is_none() {
             self.start()?;
         }
@@ -319,7 +343,7 @@ impl LedgerWorker {
             _ => self.options.timeout,
         };
         let answer = match &mut self.child {
-            Some(child) => child.ask(&request, patience, |_| {}),
+            Some(child) => child.ask(request, patience, |_| {}),
             None => Err(unexpected()),
         };
         if answer.as_ref().is_err_and(WorkerError::is_death) {

@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use crate::protocol::{Fault, FaultKind};
 
 /// Migrations; the number of those that ran is in `meta`.
-const MIGRATIONS: &[&str] = &[include_str!("schema_1.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("schema_1.sql"), include_str!("schema_2.sql")];
 
 /// Tables, what they are for, and their columns; a `!` marks what can be about a person.
 const DOCUMENTATION: &str = include_str!("documentation.txt");

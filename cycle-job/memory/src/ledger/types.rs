@@ -316,6 +316,15 @@ pub struct HumanRequest {
     pub expires_at: Timestamp,
 }
 
+/// A tool of an MCP server as it is now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolPin {
+    /// `<server>.<tool>`.
+    pub name: String,
+    /// SHA-256 over name, description and schema.
+    pub hash: String,
+}
+
 /// Use of one table of the memory in a cycle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableUse {

@@ -57,8 +57,16 @@ pub(crate) fn apply(
         let own: Vec<&MountEdit> = edits.iter().filter(|e| e.table == mount.name).collect();
         let (Some(writer), false) = (mount.write_back, own.is_empty()) else { continue };
         let current = diff::keyed(mount, (mount.load)(&Source { connection, config, files: &[], now })?);
-        let judged =
-            own.into_iter().filter_map(|edit| judge(mount, edit, &current, &mut report)).collect::<Vec<_>>();
+        let before = report.conflicts.len();
+        let judged: Vec<Judged> =
+            own.into_iter().filter_map(|edit| judge(mount, edit, &current, &mut report)).collect();
+        if mount.name == "__agent_schedules" && report.conflicts.len() > before {
+            // Half a plan would be another plan.
+            report
+                .refused
+                .push(format!("{}: nothing was changed, since a person changed one of them", mount.name));
+            continue;
+        }
         writer(&Target { connection, config, cycle, now, mount }, &judged, &mut report)?;
     }
     for line in report.conflicts.iter().chain(&report.refused) {
@@ -78,15 +86,31 @@ fn judge(mount: &Mount, edit: &MountEdit, current: &Keyed, report: &mut WriteBac
         (Some(before), Some(now)) => seen_columns(mount).all(|n| before.get(n) == now.get(n)),
         _ => false,
     };
+    // Applied before, and asked for again after an answer was lost.
+    let done = match (now, &edit.after) {
+        (Some(now), Some(after)) => seen_columns(mount).all(|n| now.get(n) == after.get(n)),
+        (now, after) => now.is_none() && after.is_none(),
+    };
+    if done {
+        return None;
+    }
     if same {
         return Some(Judged { edit: edit.clone(), current: now.cloned() });
     }
+    let differs = |n: &usize| now.and_then(|r| r.get(*n)) != edit.after.as_ref().and_then(|r| r.get(*n));
+    let told = |row: Option<&Row>| {
+        let Some(row) = row else { return "that it is removed".to_owned() };
+        let columns = seen_columns(mount).filter(differs);
+        let parts: Vec<String> =
+            columns.map(|n| format!("{}={}", mount.columns[n].0, cut(&row[n].display(), 60))).collect();
+        cut(&parts.join(", "), 300)
+    };
     report.conflicts.push(format!(
-        "{} {}: changed by a person meanwhile; kept {}, your value was {}",
+        "{} {}: changed by a person meanwhile; kept {}; yours was {}",
         mount.name,
         edit.key,
-        now.map_or_else(|| "removed".into(), |row| told(mount, row)),
-        edit.after.as_ref().map_or_else(|| "removed".into(), |row| told(mount, row)),
+        told(now),
+        told(edit.after.as_ref())
     ));
     None
 }
@@ -98,17 +122,6 @@ fn seen_columns(mount: &Mount) -> impl Iterator<Item = usize> + '_ {
         Edit::ReadOnly => &[],
     };
     columns.iter().filter_map(|c| mount.column(c))
-}
-
-fn told(mount: &Mount, row: &Row) -> String {
-    let parts: Vec<String> = seen_columns(mount)
-        .filter_map(|n| {
-            row.get(n)
-                .filter(|v| !v.is_null())
-                .map(|v| format!("{}={}", mount.columns[n].0, cut(&v.display(), 60)))
-        })
-        .collect();
-    cut(&format!("({})", parts.join(", ")), 300)
 }
 
 /// Charter, description and pause.

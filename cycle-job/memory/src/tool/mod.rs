@@ -3,7 +3,6 @@
 pub(crate) mod digest;
 pub(crate) mod render;
 
-use cicada_contract::report::TableChange;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::FaultKind;
@@ -76,12 +75,6 @@ impl BatchResult {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct BatchOutcome {
     pub(crate) result: BatchResult,
-    /// Rows changed in durable tables.
-    pub(crate) changes: Vec<TableChange>,
-    /// Row counts of tables that were dropped, as before.
-    pub(crate) dropped: Vec<(String, u64)>,
     /// Tables that the batch read or wrote.
     pub(crate) used: Vec<String>,
-    /// The durable schema changed.
-    pub(crate) schema_changed: bool,
 }

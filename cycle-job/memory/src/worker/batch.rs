@@ -8,8 +8,7 @@ use cicada_contract::text::cut;
 use super::engine::Engine;
 use super::{hints, load_file, mount, seal, warnings};
 use crate::guard::{Seen, schema};
-use crate::mounts::MountEdit;
-use crate::protocol::{Fault, FaultKind, Frame};
+use crate::protocol::{Fault, FaultKind, Frame, Handover};
 use crate::sql::tokens::Token;
 use crate::sql::{repair, split};
 use crate::tool::{BYTES_MAX, BatchError, BatchOutcome, ROWS_MAX, StatementResult, render};
@@ -24,33 +23,46 @@ const SQL_SHOWN: usize = 200;
 /// Longest cell in a result, in bytes.
 const CELL_MAX: usize = 4000;
 
+/// What the statements of a batch did so far.
+#[derive(Default)]
+struct Done {
+    outcome: BatchOutcome,
+    dropped: Dropped,
+    /// An editable mount was written.
+    mounts: bool,
+    /// The durable schema changed.
+    schema: bool,
+}
+
 /// Runs a batch. An `Err` is the worker's own trouble; what the SQL did wrong is in the outcome.
 pub(super) fn run(engine: &mut Engine, sql: &str, number: i32) -> Result<BatchOutcome, Fault> {
-    let mut outcome = BatchOutcome::default();
+    let mut done = Done::default();
     engine.changes.borrow_mut().clear();
     platform(engine, "BEGIN")?;
-    let ran = statements(engine, sql, &mut outcome).and_then(|mounts| commit(engine, mounts, number));
+    let ran = statements(engine, sql, &mut done).and_then(|()| commit(engine, &done, number));
     engine.deadline.set(None);
-    if let Err(error) = ran {
-        undo(engine)?;
-        outcome.changes.clear();
-        outcome.dropped.clear();
-        outcome.schema_changed = false;
-        outcome.result.error = Some(error);
-        return Ok(outcome);
+    match ran {
+        Ok(changes) => forget_facts(engine, done.schema, &changes),
+        Err(error) => {
+            undo(engine)?;
+            done.outcome.result.error = Some(error);
+        }
     }
-    outcome.changes = changes(engine);
-    if outcome.schema_changed {
+    Ok(done.outcome)
+}
+
+/// The prompt's facts of changed tables are read anew.
+fn forget_facts(engine: &mut Engine, schema: bool, changes: &[TableChange]) {
+    if schema {
         engine.facts.clear();
     }
-    for change in &outcome.changes {
+    for change in changes {
         engine.facts.remove(&("main".to_owned(), change.name.clone()));
         // A full-text table changes through its shadow tables.
         if let Some((table, _)) = change.name.rsplit_once('_') {
             engine.facts.remove(&("main".to_owned(), table.to_owned()));
         }
     }
-    Ok(outcome)
 }
 
 /// A statement of ours, compiled once.
@@ -69,9 +81,8 @@ fn undo(engine: &mut Engine) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Runs all statements; true if an editable mount was written.
-fn statements(engine: &mut Engine, sql: &str, outcome: &mut BatchOutcome) -> Result<bool, BatchError> {
-    let mut mounts = false;
+/// Runs all statements.
+fn statements(engine: &mut Engine, sql: &str, done: &mut Done) -> Result<(), BatchError> {
     let problem = if sql.len() > SQL_MAX {
         Some("a batch may have at most 1,000,000 bytes: load large data by load_table()")
     } else if sql.contains('\0') {
@@ -85,7 +96,7 @@ fn statements(engine: &mut Engine, sql: &str, outcome: &mut BatchOutcome) -> Res
         return Err(BatchError { statement: None, sql: String::new(), kind: Some(FaultKind::Sql), message });
     }
     let (sql, notes) = repair::outside(sql);
-    outcome.result.warnings.extend(notes);
+    done.outcome.result.warnings.extend(notes);
     for (n, text) in split::statements(sql).into_iter().enumerate() {
         let started = Instant::now();
         engine.deadline.set(Some(engine.limit));
@@ -96,14 +107,12 @@ fn statements(engine: &mut Engine, sql: &str, outcome: &mut BatchOutcome) -> Res
             message: fault.message,
         };
         let (mut result, seen) = statement(engine, text).map_err(|f| failed(explain(engine, f)))?;
-        outcome.dropped.extend(seen.dropped.iter().cloned());
-        result.warnings.extend(after(engine, &seen, outcome).map_err(failed)?);
-        mounts |= seen.mounts;
+        result.warnings.extend(after(engine, &seen, done).map_err(failed)?);
         result.sql = cut(&one_line(text), SQL_SHOWN);
         result.ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        outcome.result.statements.push(result);
+        done.outcome.result.statements.push(result);
     }
-    Ok(mounts)
+    Ok(())
 }
 
 fn statement(engine: &mut Engine, text: &str) -> Result<(StatementResult, Seen), Fault> {
@@ -191,19 +200,37 @@ fn repaired(engine: &Engine, text: &str) -> Result<(StatementResult, Seen), Faul
         }
         None => (text, fault),
     };
-    let Some(hint) = hints::for_error(engine, text, &fault.message) else { return Err(fault) };
-    let Some(guess) = hint.guess else { return Err(Fault::new(fault.kind, hint.message)) };
-    match execute(engine, &guess.sql, true) {
-        Ok(done) => {
-            notes.push(format!("{} was read as {}", guess.from, guess.to));
-            Ok(with_notes(done, notes))
+    guessed(engine, text, fault, notes)
+}
+
+/// Follows the hints, each a nearest name, as long as they lead on; what comes out is run only if it reads.
+fn guessed(
+    engine: &Engine,
+    text: &str,
+    first: Fault,
+    mut notes: Vec<String>,
+) -> Result<(StatementResult, Seen), Fault> {
+    let mut message = None;
+    let mut sql = text.to_owned();
+    let mut fault = first.message.clone();
+    for _ in 0..4 {
+        let Some(hint) = hints::for_error(engine, &sql, &fault) else { break };
+        message.get_or_insert(hint.message);
+        let Some(guess) = hint.guess else { break };
+        notes.push(format!("{} was read as {}", guess.from, guess.to));
+        sql = guess.sql;
+        match execute(engine, &sql, true) {
+            Ok(done) => return Ok(with_notes(done, notes)),
+            Err(next) if next.kind == FaultKind::Sql => fault = next.message,
+            // It writes, or is not allowed: then it is only shown.
+            Err(_) => break,
         }
-        // A statement that writes is never run by a guess.
-        Err(_) => Err(Fault::new(
-            fault.kind,
-            format!("{}. Did you mean: {}", hint.message, cut(&one_line(&guess.sql), 400)),
-        )),
     }
+    let message = message.unwrap_or(first.message);
+    if sql == text {
+        return Err(Fault::new(first.kind, message));
+    }
+    Err(Fault::new(first.kind, format!("{message}. Did you mean: {}", cut(&one_line(&sql), 400))))
 }
 
 fn with_notes((mut result, seen): (StatementResult, Seen), notes: Vec<String>) -> (StatementResult, Seen) {
@@ -288,10 +315,12 @@ fn collect(statement: &mut rusqlite::Statement<'_>, result: &mut StatementResult
 }
 
 /// The look at the schema after a statement that changed it, and what the statement touched.
-fn after(engine: &mut Engine, seen: &Seen, outcome: &mut BatchOutcome) -> Result<Vec<String>, Fault> {
+fn after(engine: &mut Engine, seen: &Seen, done: &mut Done) -> Result<Vec<String>, Fault> {
+    done.dropped.extend(seen.dropped.iter().cloned());
+    done.mounts |= seen.mounts;
     for table in &seen.used {
-        if !outcome.used.contains(table) {
-            outcome.used.push(table.clone());
+        if !done.outcome.used.contains(table) {
+            done.outcome.used.push(table.clone());
         }
     }
     if !seen.schema {
@@ -301,38 +330,38 @@ fn after(engine: &mut Engine, seen: &Seen, outcome: &mut BatchOutcome) -> Result
     let temp = schema::read(&engine.connection, "temp")?;
     schema::judge(&engine.connection, (&engine.main, &engine.temp), (&main, &temp))
         .map_err(|reason| Fault::new(FaultKind::Refused, reason))?;
-    outcome.schema_changed |= main != engine.main;
+    done.schema |= main != engine.main;
     let duplicates = warnings::duplicates(&engine.main, &main);
     engine.main = main;
     engine.temp = temp;
     Ok(duplicates)
 }
 
-/// Hands the differences over, then commits.
-fn commit(engine: &mut Engine, mounts: bool, number: i32) -> Result<(), BatchError> {
-    let failed = |fault: Fault| {
-        let message = if fault.kind == FaultKind::Constraint {
-            format!("{}: a deferred foreign key was still violated at the end of the batch", fault.message)
-        } else {
-            fault.message
-        };
-        BatchError { statement: None, sql: String::new(), kind: Some(fault.kind), message }
-    };
-    if mounts {
-        let edits: Vec<MountEdit> = mount::edits(engine).map_err(failed)?;
-        // After a kill this number says whether the commit happened: in WAL mode the file's change
-        // counter does not.
-        let writes = engine.connection.transaction_state(Some("main")).map_err(|e| failed(e.into()))?
-            == rusqlite::TransactionState::Write;
+/// Hands over what the commit carries, then commits. A batch that writes the memory also writes its
+/// number: after a kill it says whether the commit happened (in WAL mode the file's change counter does
+/// not). One that only edits mounts counts from its acknowledgement.
+fn commit(engine: &mut Engine, done: &Done, number: i32) -> Result<Vec<TableChange>, BatchError> {
+    let work = |engine: &mut Engine| -> Result<Vec<TableChange>, Fault> {
+        let writes = engine.connection.transaction_state(Some("main"))? == rusqlite::TransactionState::Write;
+        let edits = if done.mounts { Some(mount::edits(engine)?) } else { None };
+        let handover = Handover { edits, changes: changes(engine), dropped: done.dropped.clone() };
+        let changes = handover.changes.clone();
         if writes {
-            engine
-                .connection
-                .execute_batch(&format!("PRAGMA user_version = {number}"))
-                .map_err(|e| failed(e.into()))?;
+            engine.connection.execute_batch(&format!("PRAGMA user_version = {number}"))?;
         }
-        engine.port.send::<()>(&Frame::Pending(edits)).map_err(|e| failed(e.into()))?;
-    }
-    platform(engine, "COMMIT").map_err(|e| failed(e.into()))
+        if writes || done.mounts {
+            engine.port.send::<()>(&Frame::Pending(handover))?;
+        }
+        platform(engine, "COMMIT")?;
+        Ok(changes)
+    };
+    work(engine).map_err(|fault| {
+        let mut message = fault.message;
+        if fault.kind == FaultKind::Constraint {
+            message.push_str(": a deferred foreign key was still violated at the end of the batch");
+        }
+        BatchError { statement: None, sql: String::new(), kind: Some(fault.kind), message }
+    })
 }
 
 /// Rows changed in durable tables.

@@ -80,10 +80,11 @@ pub(crate) fn open(
     check_header(path, created)?;
     let wal = path.with_extension("db-wal");
     let dirty = std::fs::metadata(&wal).is_ok_and(|m| m.len() > 0);
-    let connection = rusqlite::Connection::open(path)?;
-    if let Some(problem) = crate::flags::problem(&connection) {
+    // Asked of an empty database: a damaged one could not answer.
+    if let Some(problem) = crate::flags::problem(&rusqlite::Connection::open_in_memory()?) {
         return Err(Fault::new(FaultKind::Build, problem));
     }
+    let connection = rusqlite::Connection::open(path)?;
     crate::guard::limits::harden(&connection)?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     crate::guard::limits::cap_size(&connection, options.size_limit)?;
