@@ -54,6 +54,9 @@ pub struct PersistentAgentStatus {
     /// Failed cycles since the last success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consecutive_failures: Option<u32>,
+    /// Cycles in a row that ended without an outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unstated_in_a_row: Option<u32>,
     /// Value of spec.runToken that was taken up last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
