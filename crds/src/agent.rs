@@ -1,4 +1,5 @@
 //! `PersistentAgent`: what an agent is.
+#![allow(clippy::duplicated_attributes, reason = "each print column names the same parts")]
 
 use jiff::Timestamp;
 use kube_derive::CustomResource;

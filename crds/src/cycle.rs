@@ -1,4 +1,5 @@
 //! `AgentCycle`: one cycle of an agent, and the way to ask for one.
+#![allow(clippy::duplicated_attributes, reason = "each print column names the same parts")]
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

@@ -25,7 +25,7 @@ pub fn definitions() -> Vec<Value> {
         "rule": format!("self.metadata.name.size() <= {AGENT_NAME_MAX}"),
         "message": format!("metadata.name must have at most {AGENT_NAME_MAX} characters: names of cycles and Jobs are made from it"),
     }]);
-    vec![finish(&PersistentAgent::crd(), Some(name_rule)), finish(&AgentCycle::crd(), None)]
+    vec![finish(&PersistentAgent::crd(), Some(&name_rule)), finish(&AgentCycle::crd(), None)]
 }
 
 /// All CustomResourceDefinitions as YAML files.
@@ -39,13 +39,13 @@ pub fn files() -> Vec<Generated> {
         .collect()
 }
 
-fn finish(crd: &CustomResourceDefinition, root_rules: Option<Value>) -> Value {
+fn finish(crd: &CustomResourceDefinition, root_rules: Option<&Value>) -> Value {
     let mut value = serde_json::to_value(crd).unwrap_or_default();
     if let Some(versions) = value["spec"]["versions"].as_array_mut() {
         for version in versions {
             let schema = &mut version["schema"]["openAPIV3Schema"];
             tidy(schema, false);
-            if let Some(rules) = &root_rules {
+            if let Some(rules) = root_rules {
                 schema["x-kubernetes-validations"] = rules.clone();
             }
             schema["properties"]["status"]["default"] = json!({"observedGeneration": -1});

@@ -7,6 +7,7 @@ use cicada_store::Snapshot;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::phase::acquire::{Acquired, Claim, acquire};
+use crate::phase::collect::collect;
 use crate::phase::deliver::deliver;
 use crate::phase::execute::execute;
 use crate::phase::ingest::ingest;
@@ -30,6 +31,7 @@ pub async fn run(cx: &Context) -> CycleReport {
     match work(cx, &mut claim).await {
         Ok(finished) => {
             let pending = cx.phase("deliver", deliver(cx, &claim, &finished.outbox)).await;
+            cx.phase("collect", collect(cx, &mut claim)).await;
             report(cx, &claim, finished, pending)
         }
         Err(failure) => {

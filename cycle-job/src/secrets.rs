@@ -106,6 +106,29 @@ impl Secrets {
         }
     }
 
+    /// Every key of a Secret, in order of the names. Only what a pod mounts is known: variables have no list.
+    pub fn all(&self, name: &str) -> Result<Vec<(String, SecretText)>, SecretError> {
+        let folder = self.directory.as_ref().map(|d| d.join(name));
+        let mut keys: Vec<String> = folder
+            .and_then(|f| std::fs::read_dir(f).ok())
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            // The kubelet's own links begin with two dots.
+            .filter(|key| !key.starts_with(".."))
+            .collect();
+        keys.sort();
+        if keys.is_empty() {
+            return Err(SecretError::Missing {
+                namespace: self.namespace.clone(),
+                name: name.to_owned(),
+                key: "at all".to_owned(),
+                variable: variable_name(name, "KEY"),
+            });
+        }
+        keys.into_iter().map(|key| Ok((key.clone(), self.get(&SecretRef { name: name.to_owned(), key })?))).collect()
+    }
+
     /// Like [`Self::get`], with None for a key that does not exist.
     pub fn find(&self, reference: &SecretRef) -> Result<Option<SecretText>, SecretError> {
         match self.get(reference) {

@@ -112,7 +112,7 @@ async fn create_cycle(
         Err(kube::Error::Api(s)) if s.is_already_exists() => api.get(name).await?,
         Err(e) => return Err(Error::of_write("AgentCycle", e)),
     };
-    context.index().put_cycle(&made);
+    context.index().put_cycle(&made, Timestamp::now());
     Ok(())
 }
 
@@ -136,7 +136,7 @@ pub async fn set_cycle(
         .await
     {
         Ok(written) => {
-            context.index().put_cycle(&written);
+            context.index().put_cycle(&written, Timestamp::now());
             Ok(())
         }
         // Server-side apply of a missing object with a UID is a conflict.

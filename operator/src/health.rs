@@ -64,6 +64,11 @@ impl Health {
         });
     }
 
+    /// A watch is not allowed: the rest goes on without it.
+    pub fn watch_forbidden(&self, name: &str) {
+        self.watch(name, |w| (w.listed, w.failing_since) = (true, None));
+    }
+
     /// The sweep ran.
     pub fn swept(&self) {
         *self.sweep.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Instant::now());

@@ -8,13 +8,16 @@ use std::sync::Arc;
 
 use cicada_crds::{AgentCycle, PersistentAgent};
 use cicada_operator_core::{
-    job::{AGENT_LABEL, CYCLE_LABEL, PURPOSE_LABEL, Purpose},
+    job::{AGENT_LABEL, CONFIG_SHA256, CYCLE_LABEL, PURPOSE_LABEL, Purpose},
+    names,
     observed::{CycleView, JobView, Waiting},
     result::JobEnd,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt as _;
+
+use crate::stored::{StoredAgent, StoredCycle, version};
 
 /// Namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,14 +41,6 @@ impl std::fmt::Display for Key {
     }
 }
 
-#[derive(Debug)]
-struct CycleEntry {
-    view: CycleView,
-    agent: Arc<str>,
-    owner: Option<String>,
-    version: u64,
-}
-
 /// A Job, without its template.
 #[derive(Debug, Clone)]
 pub struct JobEntry {
@@ -55,8 +50,10 @@ pub struct JobEntry {
     pub cycle_uid: String,
     /// What it is for.
     pub purpose: &'static str,
-    /// Name of its agent, as far as a label holds it.
+    /// Name of its agent.
     pub agent: String,
+    /// Name of the ConfigMap with its plan.
+    pub plan: String,
     /// Its Complete or Failed condition: when, complete, reason.
     pub ended: Option<(Timestamp, bool, Option<String>)>,
     /// Pods that it had.
@@ -69,8 +66,10 @@ pub struct JobEntry {
 /// What is in an agent's name.
 #[derive(Debug, Default)]
 pub struct Index {
-    agents: HashMap<Key, Arc<PersistentAgent>>,
-    cycles: HashMap<Key, CycleEntry>,
+    agents: HashMap<Key, StoredAgent>,
+    cycles: HashMap<Key, StoredCycle>,
+    /// Each namespace's name once, whatever the number of its objects.
+    namespaces: HashSet<Arc<str>>,
     cycles_of: HashMap<Key, BTreeSet<Arc<str>>>,
     jobs: HashMap<Key, JobEntry>,
     jobs_of: HashMap<String, HashSet<Key>>,
@@ -81,38 +80,38 @@ pub struct Index {
     holds: HashMap<Arc<str>, String>,
 }
 
-fn version(meta: Option<&String>) -> u64 {
-    meta.and_then(|v| v.parse().ok()).unwrap_or(0)
-}
-
 impl Index {
-    /// Takes in an agent. Long texts go: they are read afresh when a Job is made.
-    pub fn put_agent(&mut self, mut agent: PersistentAgent) -> Key {
-        let key = Key::new(&agent.namespace().unwrap_or_default(), &agent.name_any());
-        let uid = agent.uid().unwrap_or_default();
-        let newer = self.agents.get(&key).is_none_or(|known| {
-            known.uid() != agent.uid()
-                || version(known.metadata.resource_version.as_ref())
-                    <= version(agent.metadata.resource_version.as_ref())
+    fn key(&mut self, namespace: &str, name: &str) -> Key {
+        let namespace = self.namespaces.get(namespace).cloned().unwrap_or_else(|| {
+            let namespace: Arc<str> = namespace.into();
+            self.namespaces.insert(namespace.clone());
+            namespace
         });
-        if newer && !self.gone.contains_key(&uid) {
-            slim(&mut agent);
-            self.agents.insert(key.clone(), Arc::new(agent));
+        Key { namespace, name: name.into() }
+    }
+
+    /// Takes in an agent, without its long texts.
+    pub fn put_agent(&mut self, agent: PersistentAgent) -> Key {
+        let key = self.key(&agent.namespace().unwrap_or_default(), &agent.name_any());
+        let stored = StoredAgent::new(agent);
+        let older = self.agents.get(&key).is_some_and(|k| k.uid == stored.uid && k.version > stored.version);
+        if !older && !self.gone.contains_key(&*stored.uid) {
+            self.agents.insert(key.clone(), stored);
         }
         key
     }
 
     /// Forgets an agent.
     pub fn remove_agent(&mut self, key: &Key, uid: Option<&str>, now: Timestamp) {
-        if uid.is_none() || self.agents.get(key).and_then(|a| a.uid()).as_deref() == uid {
+        if uid.is_none_or(|uid| self.agents.get(key).is_some_and(|a| &*a.uid == uid)) {
             self.agents.remove(key);
         }
         self.gone.extend(uid.map(|u| (u.to_owned(), now)));
     }
 
-    /// The agent of this key.
+    /// The agent of this key, without its long texts.
     pub fn agent(&self, key: &Key) -> Option<Arc<PersistentAgent>> {
-        self.agents.get(key).cloned()
+        self.agents.get(key).and_then(StoredAgent::agent)
     }
 
     /// Keys of all agents, and of all that cycles refer to.
@@ -127,29 +126,27 @@ impl Index {
     }
 
     /// Takes in a cycle; returns the key of its agent.
-    pub fn put_cycle(&mut self, cycle: &AgentCycle) -> Key {
+    pub fn put_cycle(&mut self, cycle: &AgentCycle, now: Timestamp) -> Key {
         let namespace = cycle.namespace().unwrap_or_default();
-        let key = Key::new(&namespace, &cycle.name_any());
-        let agent = Key::new(&namespace, &cycle.spec.agent_ref.name);
-        let uid = cycle.uid().unwrap_or_default();
-        let version = version(cycle.metadata.resource_version.as_ref());
-        if self.gone.contains_key(&uid)
-            || self.cycles.get(&key).is_some_and(|c| c.view.uid == uid && c.version > version)
-        {
+        let key = self.key(&namespace, &cycle.name_any());
+        let agent = self.key(&namespace, &cycle.spec.agent_ref.name);
+        // The name as the agent's own key has it, so that it is kept once.
+        let agent = self.cycles_of.get_key_value(&agent).map_or(agent, |(known, _)| known.clone());
+        let stored = StoredCycle::new(cycle, agent.name.clone(), now);
+        let known = self.cycles.get(&key);
+        let older = known.is_some_and(|k| k.uid() == stored.uid() && k.version > stored.version);
+        if older || self.gone.contains_key(stored.uid()) {
             return agent;
         }
-        let owner =
-            cycle.owner_references().iter().find(|o| o.controller == Some(true)).map(|o| o.uid.clone());
-        let view = CycleView::new(cycle, "");
         self.cycles_of.entry(agent.clone()).or_default().insert(key.name.clone());
-        self.cycles.insert(key, CycleEntry { view, agent: agent.name.clone(), owner, version });
+        self.cycles.insert(key, stored);
         agent
     }
 
     /// Forgets a cycle; returns the key of its agent.
     pub fn remove_cycle(&mut self, key: &Key, uid: &str, now: Timestamp) -> Option<Key> {
         self.gone.insert(uid.to_owned(), now);
-        if self.cycles.get(key).is_none_or(|c| c.view.uid != uid) {
+        if self.cycles.get(key).is_none_or(|c| c.uid() != uid) {
             return None;
         }
         let entry = self.cycles.remove(key)?;
@@ -166,12 +163,11 @@ impl Index {
     /// All cycles of an agent. Those are its own whose owner has its UID.
     pub fn cycles(&self, agent: &Key, agent_uid: &str) -> Vec<CycleView> {
         let names = self.cycles_of.get(agent).into_iter().flatten();
-        names
-            .filter_map(|name| {
-                self.cycles.get(&Key { namespace: agent.namespace.clone(), name: name.clone() })
-            })
-            .map(|entry| CycleView { own: entry.owner.as_deref() == Some(agent_uid), ..entry.view.clone() })
-            .collect()
+        let of_name = |name: &Arc<str>| {
+            let key = Key { namespace: agent.namespace.clone(), name: name.clone() };
+            self.cycles.get(&key).filter(|c| c.agent == agent.name).map(|c| c.view(name, agent_uid))
+        };
+        names.filter_map(of_name).collect()
     }
 
     /// Takes in a Job of ours; returns the key of its agent.
@@ -193,7 +189,10 @@ impl Index {
             entry.view.ending_since =
                 entry.view.ending_since.and(known.view.ending_since.or(entry.view.ending_since));
         }
-        self.had_job.insert(entry.cycle_uid.clone());
+        // One that is being deleted may be so by our own hand, and made again: see `expect_job_again`.
+        if !entry.view.deleting {
+            self.had_job.insert(entry.cycle_uid.clone());
+        }
         self.jobs_of.entry(entry.cycle_uid.clone()).or_default().insert(key.clone());
         self.jobs.insert(key, entry);
         agent
@@ -253,10 +252,17 @@ impl Index {
         self.update_job(key, |job| job.view.end = Some(end));
     }
 
+    /// ConfigMaps with plans that a Job names.
+    pub fn plans_in_use(&self) -> HashSet<Key> {
+        self.jobs
+            .iter()
+            .map(|(key, job)| Key { namespace: key.namespace.clone(), name: job.plan.as_str().into() })
+            .collect()
+    }
+
     /// Cycles at work: all, and in this namespace.
     pub fn running(&self, namespace: &str) -> (usize, usize) {
-        let active =
-            self.agents.iter().filter(|(_, a)| a.status.as_ref().is_some_and(|s| s.active_cycle.is_some()));
+        let active = self.agents.iter().filter(|(_, a)| a.active);
         active
             .fold((0, 0), |(all, here), (key, _)| (all + 1, here + usize::from(&*key.namespace == namespace)))
     }
@@ -294,7 +300,7 @@ impl Index {
                     .cycles
                     .iter()
                     .filter(|(k, _)| in_scope(k))
-                    .map(|(k, c)| (k.clone(), c.view.uid.clone()))
+                    .map(|(k, c)| (k.clone(), c.uid().to_owned()))
                     .collect();
                 stale.iter().filter_map(|(k, uid)| self.remove_cycle(k, uid, now)).collect()
             }
@@ -315,9 +321,14 @@ impl Index {
         self.gone.retain(|_, at| *at >= before);
         let Self { had_job, cycles, jobs_of, .. } = self;
         if had_job.len() > 2 * jobs_of.len() + 1024 {
-            let alive: HashSet<&str> = cycles.values().map(|c| c.view.uid.as_str()).collect();
+            let alive: HashSet<&str> = cycles.values().map(StoredCycle::uid).collect();
             had_job.retain(|uid| alive.contains(uid.as_str()));
         }
+    }
+
+    /// Makes small what has ended a while ago.
+    pub fn settle(&mut self, now: Timestamp) {
+        self.cycles.values_mut().for_each(|c| c.settle(now));
     }
 }
 
@@ -330,27 +341,6 @@ pub enum Kind {
     Cycle,
     /// Job.
     Job,
-}
-
-/// Leaves out what no decision reads.
-fn slim(agent: &mut PersistentAgent) {
-    agent.metadata.managed_fields = None;
-    agent.spec.charter = None;
-    agent.spec.success = None;
-    agent.spec.contacts = vec![];
-    agent.spec.contacts.shrink_to_fit();
-    if let Some(sql) = agent.spec.executor.sql.as_mut().and_then(|s| s.inline.as_mut()) {
-        *sql = String::new();
-    }
-    for skill in &mut agent.spec.skills {
-        (skill.instructions, skill.description) = (None, None);
-    }
-    for schedule in &mut agent.spec.schedules {
-        schedule.instruction = None;
-    }
-    if let Some(annotations) = agent.metadata.annotations.as_mut() {
-        annotations.retain(|k, _| k.starts_with("cicada.dev/"));
-    }
 }
 
 fn job_entry(job: &Job) -> Option<JobEntry> {
@@ -385,11 +375,13 @@ fn job_entry(job: &Job) -> Option<JobEntry> {
         end: None,
         report_job: None,
     };
+    let agent = label(AGENT_LABEL).unwrap_or_default();
     Some(JobEntry {
         view,
         cycle_uid: label(CYCLE_LABEL).unwrap_or_default(),
         purpose: purpose.label(),
-        agent: label(AGENT_LABEL).unwrap_or_default(),
+        plan: names::config_map(&agent, job.annotations().get(CONFIG_SHA256).map_or("", String::as_str)),
+        agent,
         ended,
         attempts,
         looked: None,

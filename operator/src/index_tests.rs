@@ -41,11 +41,11 @@ fn an_older_event_never_replaces_a_newer_object() {
 fn a_late_event_brings_nothing_back() {
     let mut index = Index::default();
     let now = Timestamp::UNIX_EPOCH;
-    let agent = index.put_cycle(&cycle("c1", "1", None));
+    let agent = index.put_cycle(&cycle("c1", "1", None), Timestamp::UNIX_EPOCH);
     index.remove_cycle(&Key::new("n", "c"), "c1", now);
-    index.put_cycle(&cycle("c1", "2", None));
+    index.put_cycle(&cycle("c1", "2", None), Timestamp::UNIX_EPOCH);
     assert!(index.cycles(&agent, "u").is_empty());
-    index.put_cycle(&cycle("c2", "3", None));
+    index.put_cycle(&cycle("c2", "3", None), Timestamp::UNIX_EPOCH);
     assert_eq!(index.cycles(&agent, "u").len(), 1);
     index.remove_cycle(&Key::new("n", "c"), "c1", now);
     assert_eq!(index.cycles(&agent, "u").len(), 1, "the deletion of the old one is not that of the new one");
@@ -54,7 +54,7 @@ fn a_late_event_brings_nothing_back() {
 #[test]
 fn own_cycles_are_told_by_uid() {
     let mut index = Index::default();
-    let agent = index.put_cycle(&cycle("c1", "1", Some("u")));
+    let agent = index.put_cycle(&cycle("c1", "1", Some("u")), Timestamp::UNIX_EPOCH);
     assert!(index.cycles(&agent, "u")[0].own);
     assert!(!index.cycles(&agent, "another")[0].own);
 }
@@ -77,4 +77,56 @@ fn a_deleted_job_is_noticed() {
     assert!(index.job("c1", Purpose::Cycle).is_some() && !index.job_vanished("c1"));
     index.remove_job(&Key::new("n", "j"), "j1", Timestamp::UNIX_EPOCH);
     assert!(index.job_vanished("c1"));
+}
+
+/// A Job that we delete because its pod never started is made again under the same name.
+#[test]
+fn a_job_that_we_delete_ourselves_has_not_vanished() {
+    let mut index = Index::default();
+    let job = |version: &str, deleting: bool| {
+        let mut value = json!({"metadata": {"name": "j", "namespace": "n", "uid": "j1", "resourceVersion": version, "labels": {
+            "cicada.dev/agent": "a", "cicada.dev/cycle-uid": "c1", "cicada.dev/purpose": "cycle"}}});
+        if deleting {
+            value["metadata"]["deletionTimestamp"] = "2026-12-01T07:00:00Z".into();
+        }
+        serde_json::from_value(value).unwrap()
+    };
+    index.put_job(&job("1", false));
+    index.expect_job_again("c1");
+    index.put_job(&job("2", true));
+    index.remove_job(&Key::new("n", "j"), "j1", Timestamp::UNIX_EPOCH);
+    assert!(!index.job_vanished("c1"));
+}
+
+#[test]
+fn a_cycle_that_ended_long_ago_keeps_what_the_history_limits_need() {
+    let mut index = Index::default();
+    let mut ended = cycle("c1", "1", Some("u"));
+    let status = json!({"phase": "Failed", "reason": "Timeout", "finished": "2026-12-01T07:00:00Z"});
+    ended.status = serde_json::from_value(status).unwrap();
+    let at = |text: &str| text.parse::<Timestamp>().unwrap();
+    let agent = index.put_cycle(&ended, at("2026-12-01T07:10:00Z"));
+    assert_eq!(index.cycles(&agent, "u")[0].triggers.len(), 1);
+    index.settle(at("2026-12-01T08:00:00Z"));
+    let view = index.cycles(&agent, "u").remove(0);
+    assert!(view.triggers.is_empty() && view.own && view.is_terminal());
+    assert_eq!(
+        (view.name.as_str(), view.uid.as_str(), view.finished),
+        ("c", "c1", Some(at("2026-12-01T07:00:00Z")))
+    );
+    assert_eq!(view.phase, Some(cicada_crds::cycle::Phase::Failed));
+    index.remove_cycle(&Key::new("n", "c"), "c1", Timestamp::UNIX_EPOCH);
+    assert!(index.cycles(&agent, "u").is_empty());
+}
+
+/// The name of another agent in a cycle that was made again is not taken for the old one's.
+#[test]
+fn a_cycle_that_was_made_again_for_another_agent_is_that_ones() {
+    let mut index = Index::default();
+    let first = index.put_cycle(&cycle("c1", "1", None), Timestamp::UNIX_EPOCH);
+    let mut other = cycle("c2", "2", None);
+    other.spec.agent_ref.name = "b".into();
+    let second = index.put_cycle(&other, Timestamp::UNIX_EPOCH);
+    assert!(index.cycles(&first, "u").is_empty());
+    assert_eq!(index.cycles(&second, "u").len(), 1);
 }

@@ -22,7 +22,9 @@ pub mod reconcile;
 pub mod run;
 pub mod schema;
 pub mod server;
+pub mod stored;
 pub mod telemetry;
+pub mod tidy;
 pub mod watch;
 
 /// Field manager of everything that the operator writes.

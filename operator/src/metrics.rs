@@ -94,8 +94,10 @@ pub struct Metrics {
     pub memory_bytes: Family<AgentLabels, Gauge>,
     /// Bytes of its archive.
     pub archive_bytes: Family<AgentLabels, Gauge>,
-    /// Tokens of all cycles.
-    pub tokens: Family<AgentLabels, Counter>,
+    /// Tokens of all cycles so far.
+    pub tokens: Family<AgentLabels, Gauge>,
+    /// Cost of this day.
+    pub cost_today: Family<AgentLabels, FloatGauge>,
     /// Messages that wait to leave.
     pub pending_deliveries: Family<AgentLabels, Gauge>,
     /// 1 in the state in which an agent is.
@@ -138,6 +140,7 @@ impl Default for Metrics {
             memory_bytes: Family::default(),
             archive_bytes: Family::default(),
             tokens: Family::default(),
+            cost_today: Family::default(),
             pending_deliveries: Family::default(),
             state: Family::default(),
             objects: Family::default(),
@@ -167,7 +170,8 @@ impl Metrics {
         r.register("expected_interval_seconds", "Time between two slots", self.expected_interval.clone());
         r.register("memory_bytes", "Bytes of the memory", self.memory_bytes.clone());
         r.register("archive_bytes", "Bytes of the memory's archive", self.archive_bytes.clone());
-        r.register("tokens", "Tokens of all cycles", self.tokens.clone());
+        r.register("tokens", "Tokens of all cycles so far", self.tokens.clone());
+        r.register("cost_today", "Cost of this day, in the currency of the prices", self.cost_today.clone());
         r.register("pending_deliveries", "Messages that wait to leave", self.pending_deliveries.clone());
         r.register("agent_state", "1 in the state in which an agent is", self.state.clone());
         r.register("objects", "Agents and cycles that are known", self.objects.clone());
@@ -202,6 +206,7 @@ impl Metrics {
         self.memory_bytes.remove(&labels);
         self.archive_bytes.remove(&labels);
         self.tokens.remove(&labels);
+        self.cost_today.remove(&labels);
         self.pending_deliveries.remove(&labels);
         let series =
             self.series.lock().unwrap_or_else(PoisonError::into_inner).remove(&labels).unwrap_or_default();

@@ -24,6 +24,11 @@ pub fn note(context: &Context, key: &Key, agent: &PersistentAgent) {
         metrics.memory_bytes.get_or_create(&labels).set(gauge(memory.size));
         metrics.archive_bytes.get_or_create(&labels).set(gauge(memory.archive_size));
     }
+    if let Some(usage) = &status.usage {
+        let tokens = i64::try_from(usage.tokens_total.unwrap_or(0)).unwrap_or(i64::MAX);
+        metrics.tokens.get_or_create(&labels).set(tokens);
+        metrics.cost_today.get_or_create(&labels).set(usage.cost_today.unwrap_or(0.0));
+    }
     let pending = status.delivery.as_ref().and_then(|d| d.outbox).unwrap_or(0);
     if pending > 0 || metrics.pending_deliveries.get(&labels).is_some() {
         metrics.pending_deliveries.get_or_create(&labels).set(pending.into());

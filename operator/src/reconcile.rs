@@ -87,11 +87,13 @@ async fn observe_and_decide(
     let (cycles, environment, job_vanished) = {
         let index = context.index();
         let capacity = &context.config.capacity;
-        let (all, here) = index.running(&key.namespace);
+        let limited = capacity.cycles > 0 || capacity.cycles_per_namespace > 0;
+        let (all, here) = if limited { index.running(&key.namespace) } else { (0, 0) };
         let environment = Environment {
             hold: context.config.hold.clone().or_else(|| index.hold(&key.namespace)),
             full: (capacity.cycles > 0 && all >= capacity.cycles)
                 || (capacity.cycles_per_namespace > 0 && here >= capacity.cycles_per_namespace),
+            ..Environment::of_this_release()
         };
         (index.cycles(key, &uid), environment, active.as_ref().is_some_and(|c| index.job_vanished(c)))
     };
@@ -158,7 +160,8 @@ async fn explain(
     let cycles = context.index().cycles(key, &uid);
     let Some(cycle) = active.and_then(|a| cycles.iter().find(|c| c.uid == a.uid)) else { return Err(error) };
     match &error {
-        Error::Invalid { message, .. } => {
+        // A status that is refused (by a policy, say) says nothing about the Job: that is tried again.
+        Error::Invalid { what: "Job" | "ConfigMap", message } => {
             let end = CycleEnd::failed("JobRejected", cut(message, 512), true);
             end_cycle(context, agent, &cycles, &end, now).await
         }
@@ -166,7 +169,7 @@ async fn explain(
             let end = CycleEnd::failed("UnexpectedJob", error.to_string(), true);
             end_cycle(context, agent, &cycles, &end, now).await
         }
-        Error::Forbidden { message, .. } => {
+        Error::Forbidden { what: "Job" | "ConfigMap", message } => {
             let reason = if message.contains("exceeded quota") { "QuotaExceeded" } else { "JobForbidden" };
             if cycle.reason.as_deref() != Some(reason) {
                 let status = cycle_status::pending(cycle, reason, &cut(message, 512), now);
@@ -185,7 +188,7 @@ async fn end_cycle(
     end: &CycleEnd,
     now: Timestamp,
 ) -> Result<Timestamp, Error> {
-    let environment = Environment::default();
+    let environment = Environment::of_this_release();
     let plan = {
         let held = agent.clone();
         let seen = Observed {

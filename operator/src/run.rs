@@ -19,13 +19,15 @@ use crate::{
     index::Key,
     lease::{Holder, RENEW},
     metrics::KindLabels,
-    reconcile, server, watch,
+    reconcile, server, tidy, watch,
 };
 
 /// How often a replica without the Lease asks for it: the gap of a rollout.
 const ASK: Duration = Duration::from_secs(1);
 /// Time between two sweeps.
 const SWEEP: Duration = Duration::from_secs(60);
+/// Old plans are tidied away at each of so many sweeps.
+const TIDY: u64 = 60;
 /// How long the end waits for work in hand; below the pod's grace period of 30 s.
 const DRAIN: Duration = Duration::from_secs(20);
 /// A conflict is looked at again after this long.
@@ -64,7 +66,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
-        end = lead(&context, &memo, args.concurrency) => { end; }
+        () = lead(&context, &memo, args.concurrency) => {}
         served = serving => { served??; }
         _ = terminate.recv() => return Ok(drain(&context).await),
         _ = interrupt.recv() => return Ok(drain(&context).await),
@@ -105,7 +107,10 @@ async fn with_cluster_name(
 async fn lead(context: &Arc<Context>, memo: &Arc<Memo>, workers: usize) {
     let mut leading = false;
     loop {
-        match context.lease.tick(Timestamp::now()).await {
+        // A connection that died without a word never answers: without a limit of our own we would wait
+        // for it, neither leading nor ending, as long as the kernel keeps sending.
+        let ticked = tokio::time::timeout(RENEW, context.lease.tick(Timestamp::now())).await;
+        match ticked.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into()))) {
             Ok(true) if !leading => {
                 leading = true;
                 context.metrics.leader.set(1);
@@ -178,7 +183,7 @@ fn settle(context: &Context, memo: &Memo, key: &Key, result: Result<Timestamp, E
 
 /// Once a minute, whatever the queue does: looks at all that is due by the wall clock.
 async fn sweep(context: Arc<Context>, memo: Arc<Memo>) {
-    loop {
+    for minute in 1u64.. {
         context.health.swept();
         let now = Timestamp::now();
         if context.health.is_ready() {
@@ -192,13 +197,20 @@ async fn sweep(context: Arc<Context>, memo: Arc<Memo>) {
                 }
             }
         }
-        context.index().forget_gone(now - SignedDuration::from_mins(10));
+        {
+            let mut index = context.index();
+            index.forget_gone(now - SignedDuration::from_mins(10));
+            index.settle(now);
+        }
         let (agents, cycles) = context.index().sizes();
         for (kind, count) in [("agents", agents), ("cycles", cycles)] {
             let gauge = i64::try_from(count).unwrap_or(i64::MAX);
             context.metrics.objects.get_or_create(&KindLabels { kind: kind.to_owned() }).set(gauge);
         }
         read_holds(&context).await;
+        if minute % TIDY == 0 && context.lease.may_act() {
+            tidy::tidy(&context, now).await;
+        }
         tokio::time::sleep(SWEEP).await;
     }
 }
@@ -223,8 +235,10 @@ async fn drain(context: &Context) -> ExitCode {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     if context.lease.may_act() {
-        if let Err(error) = context.lease.release().await {
-            tracing::warn!(error = %error, "the lease could not be released");
+        match tokio::time::timeout(RENEW, context.lease.release()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(error = %error, "the lease could not be released"),
+            Err(_) => tracing::warn!("the lease could not be released in time"),
         }
     }
     tracing::info!("ended");

@@ -108,7 +108,7 @@ async fn cycles(context: Arc<Context>, scope: Option<String>, name: String) {
         |guard| {
             let key = Key::new(&guard.namespace().unwrap_or_default(), &guard.name_any());
             match guard.0 {
-                Ok(cycle) => Some(context.index().put_cycle(&cycle)),
+                Ok(cycle) => Some(context.index().put_cycle(&cycle, Timestamp::now())),
                 Err(e) => {
                     unreadable(&context, "AgentCycle", &key, &e.error);
                     None
@@ -144,6 +144,20 @@ async fn jobs(context: Arc<Context>, scope: Option<String>, name: String) {
 fn unreadable(context: &Context, kind: &str, key: &Key, error: &str) {
     context.metrics.error("undecodable");
     tracing::error!(kind, object = %key, error, "an object can't be read; it is left alone");
+}
+
+fn failed(context: &Context, name: &str, error: &watcher::Error) {
+    use watcher::Error as E;
+    context.metrics.error("watch");
+    // A namespace in which the operator has no rights must not stop the others; a restart would not help.
+    if matches!(error, E::InitialListFailed(kube::Error::Api(s)) | E::WatchStartFailed(kube::Error::Api(s)) if s.is_forbidden())
+    {
+        context.health.watch_forbidden(name);
+        tracing::error!(watch = name, error = %error, "a watch is forbidden: check the operator's roles");
+        return;
+    }
+    context.health.watch_failed(name);
+    tracing::warn!(watch = name, error = %error, "a watch failed and is retried");
 }
 
 /// Feeds the index from one watch, and the queue with the agents that are concerned.
@@ -186,9 +200,7 @@ async fn follow<K>(
                 remove(object)
             }
             Err(error) => {
-                context.health.watch_failed(name);
-                context.metrics.error("watch");
-                tracing::warn!(watch = name, error = %error, "a watch failed and is retried");
+                failed(context, name, &error);
                 None
             }
         };
@@ -209,10 +221,7 @@ async fn namespaces(context: Arc<Context>) {
             Ok(Some(Event::InitDone)) => context.health.watch_listed("namespaces"),
             Ok(Some(_)) => {}
             Ok(None) => return,
-            Err(error) => {
-                context.health.watch_failed("namespaces");
-                tracing::warn!(watch = "namespaces", error = %error, "a watch failed and is retried");
-            }
+            Err(error) => failed(&context, "namespaces", &error),
         }
     }
 }

@@ -103,7 +103,13 @@ fn a_corrupt_archive_stops_the_agent() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x55;
     std::fs::write(&archive, bytes).unwrap();
-    fails(&ns, "worker", "restore_corrupt", "MemoryCorrupt", "memory archive of snapshot");
+    fails(
+        &ns,
+        "worker",
+        "restore_corrupt",
+        "MemoryCorrupt",
+        &format!("{} has SHA-256 ", snapshot["memory"]["key"].as_str().unwrap()),
+    );
     assert_eq!(folder.must_head()["current"], snapshot["id"], "HEAD stays");
 }
 
@@ -113,7 +119,13 @@ fn wrong_credentials_stop_the_agent() {
     let ns = Namespace::new("credentials");
     ns.credentials("test", "not-the-secret");
     ns.apply(&sql_agent("worker", COUNTER, ""));
-    fails(&ns, "worker", "store_refused", "StoreRefused", "the store refused the credentials");
+    fails(
+        &ns,
+        "worker",
+        "store_refused",
+        "StoreRefused",
+        "the memory can't be acquired: could not read HEAD: the store refused the credentials: SignatureDoesNotMatch",
+    );
     assert!(ns.folder("worker").keys().is_empty());
 }
 
@@ -126,7 +138,13 @@ fn a_missing_bucket_stops_the_agent() {
         variable("CICADA_S3_ENDPOINT")
     );
     ns.apply(&sql_agent("worker", COUNTER, &store));
-    fails(&ns, "worker", "store_refused", "StoreRefused", "bucket not-there does not exist");
+    fails(
+        &ns,
+        "worker",
+        "store_refused",
+        "StoreRefused",
+        "the memory can't be acquired: could not read HEAD: the bucket does not exist: create `not-there`",
+    );
 }
 
 #[test]
@@ -140,6 +158,6 @@ fn a_missing_secret_key_stops_the_agent() {
         "worker",
         "secret_missing",
         "SecretMissing",
-        "Secret cicada-store has no key AWS_SECRET_ACCESS_KEY",
+        &format!("secret {}/cicada-store has no key AWS_SECRET_ACCESS_KEY: run kubectl", ns.name),
     );
 }

@@ -9,6 +9,7 @@ mod bad_input;
 mod idle;
 mod kill;
 mod local;
+mod model_agents;
 mod operator;
 mod persist_path;
 mod price_watch;

@@ -15,6 +15,7 @@ pub mod cluster;
 pub mod data;
 pub mod gate;
 pub mod memory;
+pub mod model_server;
 pub mod namespace;
 pub mod shell;
 pub mod wait;

@@ -114,7 +114,11 @@ impl Recorded {
     /// First message of the user.
     pub fn opening(&self) -> String {
         let body = self.json();
-        messages(&body).iter().find(|m| m["role"] == "user").map(|m| text_of(&m["content"])).unwrap_or_default()
+        messages(&body)
+            .iter()
+            .find(|m| m["role"] == "user")
+            .map(|m| text_of(&m["content"]))
+            .unwrap_or_default()
     }
 }
 
@@ -144,10 +148,16 @@ impl ModelServer {
     }
 
     /// Starts on `address`.
-    pub async fn listen(address: &str, conversations: impl IntoIterator<Item = Conversation>) -> std::io::Result<Self> {
+    pub async fn listen(
+        address: &str,
+        conversations: impl IntoIterator<Item = Conversation>,
+    ) -> std::io::Result<Self> {
         let listener = tokio::net::TcpListener::bind(address).await?;
         let url = format!("http://{}/v1", listener.local_addr()?);
-        let inner = Inner { conversations: conversations.into_iter().map(|c| (c.agent.clone(), c)).collect(), ..Inner::default() };
+        let inner = Inner {
+            conversations: conversations.into_iter().map(|c| (c.agent.clone(), c)).collect(),
+            ..Inner::default()
+        };
         let server = Self { url, inner: Arc::new(Mutex::new(inner)) };
         let app = Router::new()
             .route("/v1/chat/completions", post(openai))
@@ -218,12 +228,15 @@ async fn answer(server: &ModelServer, path: &'static str, headers: &HeaderMap, b
     let is_openai = path.ends_with("completions");
     let previous = {
         let mut inner = server.lock();
-        let previous = inner.requests.iter().rev().find(|r| r.status == 200).map(|r| r.body.clone()).unwrap_or_default();
+        let previous =
+            inner.requests.iter().rev().find(|r| r.status == 200).map(|r| r.body.clone()).unwrap_or_default();
         inner.requests.push(recorded.clone());
         previous
     };
     let usage = (recorded.body.len() / 4, common_prefix(&previous, &recorded.body) / 4);
-    let whole = |turn: &Turn| if is_openai { openai_reply(turn, usage) } else { anthropic_reply(turn, usage) }.to_string();
+    let whole = |turn: &Turn| {
+        if is_openai { openai_reply(turn, usage) } else { anthropic_reply(turn, usage) }.to_string()
+    };
     match step {
         Step::Reply(turn, wait) => {
             tokio::time::sleep(std::time::Duration::from_millis(wait)).await;
@@ -231,18 +244,23 @@ async fn answer(server: &ModelServer, path: &'static str, headers: &HeaderMap, b
         }
         Step::Cut(turn, bytes) => cut(&whole(&turn), bytes),
         Step::Html => ([(header::CONTENT_TYPE, "text/html")], "<html>bad gateway</html>").into_response(),
-        Step::ErrorObject => {
-            ([(header::CONTENT_TYPE, "application/json")], json!({"error": {"message": "upstream failed"}}).to_string()).into_response()
-        }
+        Step::ErrorObject => (
+            [(header::CONTENT_TYPE, "application/json")],
+            json!({"error": {"message": "upstream failed"}}).to_string(),
+        )
+            .into_response(),
         Step::Error { status, retry_after, code, message } => {
             let body = if is_openai {
                 json!({"error": {"message": message, "type": "error", "code": code}})
             } else {
                 json!({"type": "error", "error": {"type": code, "message": message}})
             };
-            let mut response =
-                (StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), [(header::CONTENT_TYPE, "application/json")], body.to_string())
-                    .into_response();
+            let mut response = (
+                StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST),
+                [(header::CONTENT_TYPE, "application/json")],
+                body.to_string(),
+            )
+                .into_response();
             if let Some(seconds) = retry_after {
                 response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
             }
@@ -264,7 +282,9 @@ fn decide(server: &ModelServer, request: &Recorded) -> Step {
     let system = request.system();
     let body = request.json();
     let mut inner = server.lock();
-    let Some(conversation) = inner.conversations.values().find(|c| system.starts_with(&format!("You are {},", c.agent))).cloned() else {
+    let Some(conversation) =
+        inner.conversations.values().find(|c| system.starts_with(&format!("You are {},", c.agent))).cloned()
+    else {
         return refuse(format!("no conversation for: {}", system.chars().take(60).collect::<String>()));
     };
     if let Some(window) = conversation.window
@@ -275,10 +295,15 @@ fn decide(server: &ModelServer, request: &Recorded) -> Step {
             status: 400,
             retry_after: None,
             code: "context_length_exceeded",
-            message: format!("This model's maximum context length is {window} tokens. However, your messages resulted in {tokens} tokens."),
+            message: format!(
+                "This model's maximum context length is {window} tokens. However, your messages resulted in {tokens} tokens."
+            ),
         };
     }
-    let key = (conversation.agent.clone(), request.opening().split("\n\nEarlier steps of this cycle").next().unwrap_or_default().to_owned());
+    let key = (
+        conversation.agent.clone(),
+        request.opening().split("\n\nEarlier steps of this cycle").next().unwrap_or_default().to_owned(),
+    );
     let cycle = match inner.cycles.get(&key) {
         Some(cycle) => *cycle,
         None => {
@@ -313,9 +338,12 @@ fn decide(server: &ModelServer, request: &Recorded) -> Step {
         Some(Fault::Cut(bytes)) => Step::Cut(turn.clone(), bytes),
         Some(Fault::Html) => Step::Html,
         Some(Fault::ErrorObject) => Step::ErrorObject,
-        Some(Fault::Status(status, retry_after)) => {
-            Step::Error { status, retry_after, code: "overloaded_error", message: format!("scripted {status}") }
-        }
+        Some(Fault::Status(status, retry_after)) => Step::Error {
+            status,
+            retry_after,
+            code: "overloaded_error",
+            message: format!("scripted {status}"),
+        },
     }
 }
 
@@ -323,7 +351,11 @@ fn decide(server: &ModelServer, request: &Recorded) -> Step {
 fn turn_number(inner: &Inner, body: &Value, request: &Recorded) -> usize {
     let here = messages(body).iter().filter(|m| m["role"] == "assistant").count();
     let folded = request.opening();
-    let folded = folded.split("left out for space (").nth(1).and_then(|t| t.split(' ').next()?.parse().ok()).unwrap_or(0usize);
+    let folded = folded
+        .split("left out for space (")
+        .nth(1)
+        .and_then(|t| t.split(' ').next()?.parse().ok())
+        .unwrap_or(0usize);
     // A digest that was cut no longer counts its lines one by one; then the order of arrival decides.
     let before = inner.requests.iter().filter(|r| r.status == 200 && r.system() == request.system()).count();
     if folded > 0 { before.max(here) } else { here }
@@ -361,7 +393,10 @@ fn openai_reply(turn: &Turn, (input, cached): (usize, usize)) -> Value {
     if !calls.is_empty() {
         message.insert("tool_calls", json!(calls));
     }
-    let stop = turn.stop.clone().unwrap_or_else(|| if calls.is_empty() { "stop".into() } else { "tool_calls".into() });
+    let stop = turn
+        .stop
+        .clone()
+        .unwrap_or_else(|| if calls.is_empty() { "stop".into() } else { "tool_calls".into() });
     let output = turn.text.len() / 4 + calls.len() * 20 + 1;
     json!({
         "id": "chatcmpl-1", "object": "chat.completion", "created": 0, "model": "scripted",
@@ -377,10 +412,14 @@ fn anthropic_reply(turn: &Turn, (input, cached): (usize, usize)) -> Value {
         content.push(json!({"type": "text", "text": turn.text}));
     }
     for (n, call) in turn.calls.iter().enumerate() {
-        let input = call.raw.as_ref().map_or_else(|| call.arguments.clone(), |raw| Value::String(raw.clone()));
+        let input =
+            call.raw.as_ref().map_or_else(|| call.arguments.clone(), |raw| Value::String(raw.clone()));
         content.push(json!({"type": "tool_use", "id": format!("toolu_{n}"), "name": wire_name(&call.name), "input": input}));
     }
-    let stop = turn.stop.clone().unwrap_or_else(|| if turn.calls.is_empty() { "end_turn".into() } else { "tool_use".into() });
+    let stop = turn
+        .stop
+        .clone()
+        .unwrap_or_else(|| if turn.calls.is_empty() { "end_turn".into() } else { "tool_use".into() });
     json!({
         "id": "msg_1", "type": "message", "role": "assistant", "model": "scripted", "content": content, "stop_reason": stop,
         "usage": {"input_tokens": input - cached, "cache_read_input_tokens": cached, "cache_creation_input_tokens": 0,

@@ -695,6 +695,14 @@ pub enum Mode {
     Delete,
 }
 
+impl Mode {
+    /// True if the cycle job of this release does it. The operator makes no Job of another mode: it would
+    /// be worked on as a whole cycle.
+    pub fn is_supported(&self) -> bool {
+        matches!(self, Self::Cycle)
+    }
+}
+
 /// One AgentCycle.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

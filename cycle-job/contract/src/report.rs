@@ -110,8 +110,9 @@ pub struct MemoryReport {
     pub size: u64,
     /// Memory archive.
     pub archive_size: u64,
-    /// Durable tables.
-    pub tables: u32,
+    /// Durable tables; None where they were not counted (a cycle that failed or executed nothing).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tables: Option<u32>,
     /// Published at, seconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persisted_at: Option<i64>,
@@ -324,7 +325,7 @@ mod tests {
             epoch: u64::MAX,
             size: u64::MAX,
             archive_size: u64::MAX,
-            tables: u32::MAX,
+            tables: Some(u32::MAX),
             persisted_at: Some(i64::MIN),
             adopted: true,
         });

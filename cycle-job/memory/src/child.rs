@@ -134,11 +134,18 @@ impl Killer {
     }
 }
 
+/// A request as it goes over the pipe.
+pub(crate) fn line(request: &impl Serialize) -> Result<Arc<[u8]>, WorkerError> {
+    let mut line = serde_json::to_vec(request).map_err(|source| WorkerError::Protocol { source })?;
+    line.push(b'\n');
+    Ok(line.into())
+}
+
 /// One running worker.
 #[derive(Debug)]
 pub(crate) struct Child {
     process: Arc<Mutex<std::process::Child>>,
-    requests: Sender<Vec<u8>>,
+    requests: Sender<Arc<[u8]>>,
     lines: Receiver<Vec<u8>>,
     stderr: Arc<Mutex<Vec<u8>>>,
     killer: Killer,
@@ -165,7 +172,7 @@ impl Child {
             .spawn()
             .map_err(|source| WorkerError::Spawn { source })?;
         let (stdin, stdout, stderr) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
-        let (requests, to_write) = mpsc::channel::<Vec<u8>>();
+        let (requests, to_write) = mpsc::channel::<Arc<[u8]>>();
         let (read, lines) = mpsc::sync_channel::<Vec<u8>>(16);
         let tail = Arc::new(Mutex::new(Vec::new()));
         // Own threads for each pipe: a hung worker blocks none of the parent's.
@@ -207,11 +214,13 @@ impl Child {
         silence: Duration,
         on_pending: impl FnMut(Handover),
     ) -> Result<R, WorkerError> {
-        let mut line = serde_json::to_vec(request).map_err(|source| WorkerError::Protocol { source })?;
-        line.push(b'\n');
-        // A closed pipe shows as the end of the answers.
-        let _ = self.requests.send(line);
+        self.send(line(request)?);
         self.answer(silence, on_pending)
+    }
+
+    /// Sends a request without waiting. A closed pipe shows as the end of the answers.
+    pub(crate) fn send(&self, line: Arc<[u8]>) {
+        let _ = self.requests.send(line);
     }
 
     /// Waits for an answer.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cicada_contract::report::TableChange;
@@ -9,13 +10,13 @@ use cicada_contract::resources::{MIB, resources};
 use serde::{Deserialize, Serialize};
 
 use crate::Sandbox;
-use crate::child::{Child, Killer, Launcher, WorkerError};
-use crate::mounts::{MountEdit, Mounts};
+use crate::child::{Child, Killer, Launcher, WorkerError, line};
+use crate::mounts::{MountEdit, MountPolicy, Mounts};
 use crate::prompt::PromptOptions;
 use crate::protocol::{Fault, FaultKind, Handover, Hello, WorkerArgs};
 use crate::tool::{BatchError, BatchOutcome, BatchResult, render};
-use crate::value::Rows;
-use crate::worker::{COMPACTED, MemoryReply, MemoryRequest};
+use crate::value::{Row, Rows};
+use crate::worker::{COMPACTED, MemoryReply, MemoryRequest, MountRows};
 
 /// Bounds of a memory worker.
 #[derive(Debug, Clone)]
@@ -34,6 +35,8 @@ impl MemoryOptions {
     /// The numbers that pod and plan agree on.
     pub fn new(size_limit: u64, ledger_size_limit: u64, sql_timeout: Duration) -> Self {
         let r = resources(size_limit, ledger_size_limit, 0);
+        // 0 is "none" in a plan; a cycle itself ends within a day.
+        let sql_timeout = if sql_timeout.is_zero() { Duration::from_secs(86_400) } else { sql_timeout };
         Self { size_limit, heap: r.memory_heap, address_space: r.memory_address_space, sql_timeout }
     }
 }
@@ -76,7 +79,9 @@ pub struct MemoryWorker {
     killer: Killer,
     child: Option<Child>,
     sandbox: Sandbox,
-    mounts: Mounts,
+    policy: MountPolicy,
+    /// The rows of each mount as requests, for a process that replaces this one.
+    mounts: BTreeMap<String, Vec<Arc<[u8]>>>,
     mounted: bool,
     edits: Vec<MountEdit>,
     /// `user_version` as the cycle found it; put back at seal.
@@ -114,7 +119,8 @@ impl MemoryWorker {
             killer: Killer::default(),
             child: None,
             sandbox: Sandbox::Rlimits,
-            mounts: Mounts::default(),
+            policy: MountPolicy::default(),
+            mounts: BTreeMap::new(),
             mounted: false,
             edits: vec![],
             user_version: 0,
@@ -193,11 +199,12 @@ impl MemoryWorker {
     /// Mounts the eight tables, or refreshes those that `mounts` names; the agent's edits stay.
     pub fn mount(&mut self, mounts: &Mounts) -> Result<(), WorkerError> {
         self.ensure()?;
-        self.mounts.policy = mounts.policy.clone();
+        self.policy = mounts.policy.clone();
         for (table, rows) in &mounts.tables {
-            self.mounts.tables.insert(table.clone(), rows.clone());
+            self.mounts.insert(table.clone(), row_lines(table, rows)?);
         }
-        let sent = self.send_mounts(mounts);
+        let tables: Vec<String> = mounts.tables.keys().cloned().collect();
+        let sent = self.send_mounts(&tables);
         self.mounted = true;
         if sent.as_ref().is_err_and(WorkerError::is_death) {
             // A new process gets all of them.
@@ -341,8 +348,7 @@ impl MemoryWorker {
         if self.stale_mounts {
             // A process that was started after the death has not seen the batch's edits.
             self.stale_mounts = false;
-            let mounts = self.mounts.clone();
-            let sent = self.send_mounts(&mounts);
+            let sent = self.send_all_mounts();
             return self.survive(sent);
         }
         Ok(())
@@ -408,39 +414,37 @@ impl MemoryWorker {
         }
         self.start()?;
         if self.mounted {
-            let mounts = self.mounts.clone();
-            self.send_mounts(&mounts)?;
+            self.send_all_mounts()?;
         }
         Ok(())
     }
 
-    fn send_mounts(&mut self, mounts: &Mounts) -> Result<(), WorkerError> {
-        /// Bytes of one line, so that neither side holds a second copy of all rows.
-        const CHUNK: usize = 2 << 20;
-        self.request(&MemoryRequest::MountBegin { policy: Box::new(mounts.policy.clone()) }, |_| {})?;
-        for (table, rows) in &mounts.tables {
-            let mut first = true;
-            let mut rest = rows.as_slice();
-            while first || !rest.is_empty() {
-                let mut bytes = 0;
-                let size = |row: &crate::value::Row| {
-                    row.iter().map(|v| v.as_str().map_or(8, str::len)).sum::<usize>()
-                };
-                let take = rest
-                    .iter()
-                    .take_while(|row| {
-                        let fits = bytes < CHUNK;
-                        bytes += size(row);
-                        fits
-                    })
-                    .count();
-                let (now, later) = rest.split_at(take);
-                let request = MemoryRequest::MountRows { table: table.clone(), first, rows: now.to_vec() };
-                self.request(&request, |_| {})?;
-                (first, rest) = (false, later);
+    fn send_all_mounts(&mut self) -> Result<(), WorkerError> {
+        let tables: Vec<String> = self.mounts.keys().cloned().collect();
+        self.send_mounts(&tables)
+    }
+
+    /// Makes the tables and fills them. All requests are sent ahead of their answers, so that one side
+    /// writes while the other reads.
+    fn send_mounts(&mut self, tables: &[String]) -> Result<(), WorkerError> {
+        let begin = line(&MemoryRequest::MountBegin { policy: Box::new(self.policy.clone()) })?;
+        let end = line(&MemoryRequest::MountEnd { edits: self.edits.clone() })?;
+        let rows = tables.iter().filter_map(|table| self.mounts.get(table)).flatten();
+        let lines: Vec<Arc<[u8]>> = [begin].into_iter().chain(rows.cloned()).chain([end]).collect();
+        let patience = self.patience();
+        let Some(child) = &mut self.child else { return Err(unexpected()) };
+        let count = lines.len();
+        lines.into_iter().for_each(|line| child.send(line));
+        let mut first = Ok(());
+        for _ in 0..count {
+            match child.answer::<MemoryReply>(patience, |_| {}) {
+                Ok(_) => {}
+                Err(error) if error.is_death() => return Err(error),
+                // The answers to what was sent ahead are read all the same.
+                Err(error) => first = first.and(Err(error)),
             }
         }
-        self.request(&MemoryRequest::MountEnd { edits: self.edits.clone() }, |_| {}).map(|_| ())
+        first
     }
 
     /// A request that may be repeated: one process that died idle, or was killed, is replaced.
@@ -484,6 +488,26 @@ impl MemoryWorker {
     fn patience(&self) -> Duration {
         self.options.sql_timeout + Duration::from_secs(3)
     }
+}
+
+/// The rows of one table as requests of about 256 KB, so that neither side holds all of them twice.
+fn row_lines(table: &str, rows: &[Row]) -> Result<Vec<Arc<[u8]>>, WorkerError> {
+    const CHUNK: usize = 256 << 10;
+    let size = |row: &Row| row.iter().map(|v| v.as_str().map_or(8, str::len)).sum::<usize>();
+    let mut lines = vec![];
+    let mut rest = rows;
+    while lines.is_empty() || !rest.is_empty() {
+        let mut bytes = 0;
+        let fits = |row: &&Row| {
+            let fits = bytes < CHUNK;
+            bytes += size(row);
+            fits
+        };
+        let (now, later) = rest.split_at(rest.iter().take_while(fits).count());
+        lines.push(line(&MountRows::MountRows { table, first: lines.is_empty(), rows: now })?);
+        rest = later;
+    }
+    Ok(lines)
 }
 
 fn unexpected() -> WorkerError {

@@ -34,10 +34,16 @@ impl<'c> Channels<'c> {
     /// Sends one message once.
     pub async fn send(&self, row: &OutboxRow) -> Sent {
         let Some(channel) = self.cx.plan.config.channels.get(&row.message.channel) else {
-            return Sent { outcome: DeliveryOutcome::Failed, detail: Some("the manifest has no such channel".into()) };
+            return Sent {
+                outcome: DeliveryOutcome::Failed,
+                detail: Some("the manifest has no such channel".into()),
+            };
         };
         // A key that is missing today may be there tomorrow.
-        self.send_by(channel, row).await.unwrap_or_else(|error| Sent { outcome: DeliveryOutcome::Deferred, detail: Some(error.to_string()) })
+        self.send_by(channel, row).await.unwrap_or_else(|error| Sent {
+            outcome: DeliveryOutcome::Deferred,
+            detail: Some(error.to_string()),
+        })
     }
 
     async fn send_by(&self, channel: &Channel, row: &OutboxRow) -> Result<Sent, SecretError> {
@@ -62,7 +68,10 @@ impl<'c> Channels<'c> {
 
     /// True if the channel's receiver removes duplicates by our key, so that sending again is safe.
     pub fn removes_duplicates(&self, channel: &str) -> bool {
-        matches!(self.cx.plan.config.channels.get(channel), Some(Channel::Webhook { .. } | Channel::Email { .. }))
+        matches!(
+            self.cx.plan.config.channels.get(channel),
+            Some(Channel::Webhook { .. } | Channel::Email { .. })
+        )
     }
 }
 
@@ -96,6 +105,8 @@ pub(crate) mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("s")).unwrap();
         std::fs::write(dir.path().join("s/k"), value).unwrap();
-        Secrets::new(Some(dir.path().to_owned()), "shop").get(&SecretRef { name: "s".into(), key: "k".into() }).unwrap()
+        Secrets::new(Some(dir.path().to_owned()), "shop")
+            .get(&SecretRef { name: "s".into(), key: "k".into() })
+            .unwrap()
     }
 }

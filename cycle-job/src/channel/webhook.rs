@@ -22,7 +22,13 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub const SIGNATURE_HEADER: &str = "cicada-signature";
 
 /// Posts one message.
-pub(super) async fn send(url: &str, key: Option<&SecretText>, agent: &str, row: &OutboxRow, now: Timestamp) -> Sent {
+pub(super) async fn send(
+    url: &str,
+    key: Option<&SecretText>,
+    agent: &str,
+    row: &OutboxRow,
+    now: Timestamp,
+) -> Sent {
     let body = body(agent, row);
     let client = reqwest::Client::builder()
         .no_proxy()
@@ -70,7 +76,8 @@ fn sent(outcome: DeliveryOutcome, detail: &str) -> Sent {
 /// The JSON that is posted. It depends on the message only.
 fn body(agent: &str, row: &OutboxRow) -> String {
     let m = &row.message;
-    let attachments = m.attachments_json.as_deref().and_then(|t| serde_json::from_str::<serde_json::Value>(t).ok());
+    let attachments =
+        m.attachments_json.as_deref().and_then(|t| serde_json::from_str::<serde_json::Value>(t).ok());
     json!({
         "id": m.id, "agent": agent, "channel": m.channel, "to": m.to, "subject": m.subject, "body": m.body,
         "conversation": m.conversation, "attachments": attachments, "createdAt": row.created_at,
@@ -110,7 +117,9 @@ mod tests {
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hook", listener.local_addr().unwrap());
-        tokio::spawn(async move { axum::serve(listener, Router::new().route("/hook", post(handler))).await.unwrap() });
+        tokio::spawn(async move {
+            axum::serve(listener, Router::new().route("/hook", post(handler))).await.unwrap()
+        });
         (url, seen)
     }
 
@@ -133,7 +142,10 @@ mod tests {
             expected.verify_slice(&hex::decode(mac).unwrap()).unwrap();
         }
         let json: serde_json::Value = serde_json::from_str(&seen[0].1).unwrap();
-        assert_eq!((json["to"].as_str(), json["body"].as_str()), (Some("sales@example.org"), Some("Milk fell by 12 %.\nBuy.")));
+        assert_eq!(
+            (json["to"].as_str(), json["body"].as_str()),
+            (Some("sales@example.org"), Some("Milk fell by 12 %.\nBuy."))
+        );
     }
 
     #[tokio::test]
@@ -145,7 +157,10 @@ mod tests {
         }
         use DeliveryOutcome::{Deferred, Failed, Sent, Unknown};
         assert_eq!(outcomes, [Failed, Deferred, Failed, Sent]);
-        assert_eq!(send("http://127.0.0.1:9/", None, "a/b", &row(), Timestamp::UNIX_EPOCH).await.outcome, Deferred);
+        assert_eq!(
+            send("http://127.0.0.1:9/", None, "a/b", &row(), Timestamp::UNIX_EPOCH).await.outcome,
+            Deferred
+        );
         // A server that takes the request and hangs up.
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());

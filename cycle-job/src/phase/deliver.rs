@@ -12,6 +12,7 @@ use crate::channel::{Channels, Sent};
 use crate::context::Context;
 use crate::phase::acquire::Claim;
 use crate::phase::ingest::row_update;
+use crate::shutdown::Stop;
 
 /// Pauses before the next delivery, by number of tries; then every two hours.
 const PAUSES: [SignedDuration; 3] = [SignedDuration::from_mins(1), SignedDuration::from_mins(5), SignedDuration::from_mins(30)];
@@ -26,7 +27,7 @@ pub async fn deliver(cx: &Context, claim: &Claim, outbox: &[OutboxRow]) -> Pendi
     let channels = Channels::open(cx);
     let mut waiting = vec![];
     for row in outbox {
-        if cx.shutdown.requested().is_some() {
+        if cx.shutdown.requested() == Some(Stop::Signal) {
             waiting.push(row.next_at.unwrap_or_else(|| cx.now()));
             continue;
         }

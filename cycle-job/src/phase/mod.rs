@@ -2,6 +2,7 @@
 
 pub mod acquire;
 pub mod checkpoint;
+pub mod collect;
 pub mod deliver;
 pub mod execute;
 pub mod ingest;

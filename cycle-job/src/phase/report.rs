@@ -28,7 +28,7 @@ pub struct Finished {
 pub fn report(cx: &Context, claim: &Claim, finished: Finished, pending: Pending) -> CycleReport {
     let mut report = told(cx, claim.attempt(), &finished.work, finished.tables, finished.notes, finished.sandbox);
     report.pending = pending;
-    report.memory = Some(MemoryReport { tables: finished.memory.tables, ..claim.memory_report() });
+    report.memory = Some(MemoryReport { tables: Some(finished.memory.tables), ..claim.memory_report() });
     report.phases = cx.times();
     report
 }
@@ -61,7 +61,7 @@ pub fn recovered_report(cx: &Context, claim: &Claim, snapshot: &Snapshot, stored
     report.recovered = true;
     report.attempt = claim.attempt();
     report.pending = pending;
-    let tables = report.memory.as_ref().map_or(0, |m| m.tables);
+    let tables = report.memory.as_ref().and_then(|m| m.tables);
     report.memory = Some(MemoryReport { tables, ..claim.memory_report() });
     report.phases = cx.times();
     tracing::info!(snapshot = snapshot.id, "an earlier attempt had published; nothing was executed again");

@@ -1,7 +1,7 @@
 //! seal: one clean, checked file each. The workers end here: a sealed file has no open connection.
 
 use cicada_contract::FailureClass;
-use cicada_contract::report::TableChange;
+use cicada_contract::report::{MemoryReport, TableChange};
 use cicada_memory::ledger::{EndKind, FinishCycle, OutboxRow, TableUse};
 use cicada_memory::{LedgerWorker, MemoryWorker, WorkerError};
 use cicada_store::SnapshotKind;
@@ -51,7 +51,8 @@ pub async fn seal(cx: &Context, claim: &Claim, unmounted: Unmounted) -> Result<S
         let uses = table_uses(&memory, &tables);
         let sealed = memory.seal().map_err(failed)?;
         memory.close();
-        let report = told(cx, claim.attempt(), &work, tables.clone(), notes.clone(), sandbox.clone());
+        let mut report = told(cx, claim.attempt(), &work, tables.clone(), notes.clone(), sandbox.clone());
+        report.memory = Some(MemoryReport { tables: Some(sealed.tables), size: sealed.size, ..claim.memory_report() });
         let outbox = seal_ledger(cx, ledger_end(cx, claim, &work, &report), &mut ledger, &uses)
             .map_err(|source| SealError { what: "ledger", source })?;
         ledger.close();

@@ -100,8 +100,8 @@ pub enum Start {
     Empty,
     /// The current snapshot.
     Current(Snapshot),
-    /// This cycle's own `final` snapshot: the executor must not run again. The current snapshot may be a
-    /// later one: see [`Writer::head`].
+    /// This cycle has its `final` snapshot: the executor must not run again. This is the current snapshot:
+    /// that one, or one that came after it.
     Recovered(Snapshot),
     /// This cycle's own `interrupted` snapshot or checkpoint.
     Resume(Snapshot),
@@ -270,8 +270,8 @@ fn with_head(head: &Head, request: &AcquireRequest) -> Result<Decision, AcquireE
     check_owner(&head.owner, request)?;
     check_rollback(head, request)?;
     let own = head.newest_of(&request.cycle);
-    let recovered = own.filter(|snapshot| snapshot.kind == SnapshotKind::Final);
-    if recovered.is_none() && is_handled(head, request) {
+    let has_ended = head.has_ended(&request.cycle);
+    if !has_ended && is_handled(head, request) {
         return Ok(Decision::AlreadyHandled);
     }
     if let Some(holder) = &head.holder
@@ -282,29 +282,43 @@ fn with_head(head: &Head, request: &AcquireRequest) -> Result<Decision, AcquireE
         return Err(AcquireError::Held { holder: Box::new(holder.clone()) });
     }
     let attempt = attempts_before(head, &request.cycle) + 1;
-    if recovered.is_none() && attempt > ATTEMPTS_MAX {
+    if !has_ended && attempt > ATTEMPTS_MAX {
         return Err(AcquireError::AttemptsExhausted);
     }
     let current = head.current();
-    let start = match (recovered, own, current) {
-        (Some(done), _, _) => Start::Recovered(done.clone()),
+    let start = match (current, own) {
+        (None, _) => Start::Empty,
+        (Some(current), _) if has_ended => Start::Recovered(current.clone()),
         // Only if no other cycle has published on top of it; its ledger then knows what was left open.
-        (None, Some(own), Some(current))
+        (Some(current), Some(own))
             if own.id == current.id
                 && matches!(own.kind, SnapshotKind::Interrupted | SnapshotKind::Checkpoint) =>
         {
             Start::Resume(own.clone())
         }
-        (None, _, Some(current)) => Start::Current(current.clone()),
-        (None, _, None) => Start::Empty,
+        (Some(current), _) => Start::Current(current.clone()),
     };
     let mut next = head.clone();
     next.epoch = head.epoch.max(request.expect.epoch.unwrap_or(0)) + 1;
-    next.owner = HeadOwner::new(&request.owner, request.namespace_uid.as_deref());
-    let adopted = !head.owner.uid.is_empty() && head.owner.uid != request.owner.uid;
+    next.owner = known_owner(&head.owner, request);
+    let adopted = !head.owner.uid.is_empty() && head.owner.uid != next.owner.uid;
     next.version = HEAD_VERSION;
     hold(&mut next, request, attempt);
     Ok(Decision::Take { head: Box::new(next), start, attempt, adopted })
+}
+
+/// The request's owner, with the UIDs of HEAD where the request knows none (people's commands).
+fn known_owner(before: &HeadOwner, request: &AcquireRequest) -> HeadOwner {
+    let mut owner = HeadOwner::new(&request.owner, request.namespace_uid.as_deref());
+    if owner.path() == before.path() {
+        if owner.uid.is_empty() {
+            owner.uid.clone_from(&before.uid);
+        }
+        if owner.namespace_uid.is_empty() {
+            owner.namespace_uid.clone_from(&before.namespace_uid);
+        }
+    }
+    owner
 }
 
 fn check_owner(owner: &HeadOwner, request: &AcquireRequest) -> Result<(), AcquireError> {
@@ -380,6 +394,7 @@ fn empty(epoch: u64, request: &AcquireRequest) -> Decision {
         snapshots: vec![],
         dropped: vec![],
         handled: vec![],
+        ended: vec![],
         applied_restore: None,
         published: 0,
         checked_at: None,

@@ -104,6 +104,11 @@ impl FaultyStore {
         lock(&self.faults).insert(number, fault);
     }
 
+    /// Takes back the faults that no call has met.
+    pub fn heal(&self) {
+        lock(&self.faults).clear();
+    }
+
     /// The next call will meet `fault`.
     pub fn fail_next(&self, fault: Fault) {
         self.fail(self.calls() + 1, fault);

@@ -17,6 +17,9 @@ pub const HEAD_VERSION: u32 = 1;
 /// Handled requests that are remembered; the oldest go first.
 pub const HANDLED_MAX: usize = 1_000;
 
+/// Ended cycles that are remembered: more than may have a pod that still runs.
+pub const ENDED_MAX: usize = 100;
+
 /// Fields that this release does not know.
 type Unknown = BTreeMap<String, serde_json::Value>;
 
@@ -53,6 +56,10 @@ pub struct Head {
     /// Keys of handled requests, oldest first, at most [`HANDLED_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub handled: Vec<String>,
+    /// UIDs of cycles that have a `final` snapshot, listed or not, oldest first, at most [`ENDED_MAX`]: a late
+    /// attempt of one of them executes nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ended: Vec<String>,
     /// Restore request that was carried out last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_restore: Option<AppliedRestore>,
@@ -304,6 +311,19 @@ impl Head {
         self.checked_at.map(|at| self.published.saturating_sub(at))
     }
 
+    /// Remembers that a cycle has its `final` snapshot.
+    pub(crate) fn add_ended(&mut self, cycle: &CycleIdentity) {
+        self.ended.retain(|known| *known != cycle.uid);
+        self.ended.push(cycle.uid.clone());
+        let surplus = self.ended.len().saturating_sub(ENDED_MAX);
+        self.ended.drain(..surplus);
+    }
+
+    /// True if the cycle has a `final` snapshot.
+    pub fn has_ended(&self, cycle: &CycleIdentity) -> bool {
+        self.ended.contains(&cycle.uid)
+    }
+
     /// Remembers handled requests; a repeated key moves to the end.
     pub(crate) fn add_handled(&mut self, keys: &[String]) {
         self.handled.retain(|known| !keys.contains(known));
@@ -383,6 +403,7 @@ pub(crate) mod tests {
             snapshots,
             dropped: vec![],
             handled: vec![],
+            ended: vec![],
             applied_restore: None,
             published: 0,
             checked_at: None,
@@ -425,6 +446,16 @@ pub(crate) mod tests {
         assert_eq!(head.handled.len(), HANDLED_MAX);
         assert_eq!(head.handled.first().unwrap(), "run/5");
         assert_eq!(head.handled.last().unwrap(), "run/7");
+    }
+
+    #[test]
+    fn ended_cycles_are_remembered_beyond_their_snapshots() {
+        let mut head = head(1, vec![]);
+        for n in 0..=ENDED_MAX {
+            head.add_ended(&cycle(&format!("c{n}")));
+        }
+        assert!(!head.has_ended(&cycle("c0")) && head.has_ended(&cycle("c1")));
+        assert_eq!(head.ended.len(), ENDED_MAX);
     }
 
     #[test]

@@ -275,6 +275,7 @@ impl Writer {
             snapshots: vec![],
             dropped: vec![],
             handled: vec![],
+            ended: vec![],
             ..self.head.clone()
         };
         self.replace(next, now).await.map(|_| ())
@@ -365,6 +366,9 @@ fn with_snapshot(head: &Head, snapshot: Snapshot, request: &PublishRequest) -> H
         pin_newer(&mut next, base);
     }
     next.current = Some(snapshot.id.clone());
+    if snapshot.kind == SnapshotKind::Final {
+        next.add_ended(&snapshot.cycle);
+    }
     next.snapshots.push(snapshot);
     next.published += 1;
     if request.checked {

@@ -5,11 +5,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use cicada_contract::plan::{
-    Channel, CycleIdentity, Executor, Expect, Http, Inbound, Limits, MemoryConfig, Mode, ModelConfig, Owner, PLAN_VERSION, PlanConfig,
-    PlanRun, Provider, SecretRef, SelfManagement, StoreConfig, Trigger, TriggerKind,
+    Channel, CycleIdentity, Executor, Expect, Http, Inbound, Limits, MemoryConfig, Mode, ModelConfig, Owner,
+    PLAN_VERSION, PlanConfig, PlanRun, Provider, SecretRef, SelfManagement, StoreConfig, Trigger,
+    TriggerKind,
 };
 use cicada_contract::report::CycleReport;
-use cicada_memory::{Launcher, LedgerOptions, LedgerWorker, MemoryOptions, MemoryWorker, Rows, UnpackLimits, Value};
+use cicada_memory::{
+    Launcher, LedgerOptions, LedgerWorker, MemoryOptions, MemoryWorker, Rows, UnpackLimits, Value,
+};
 use cicada_store::{AgentStore, ArchiveRef};
 
 /// One agent and everything that is left of it.
@@ -35,9 +38,17 @@ impl Agent {
         };
         let config = PlanConfig {
             version: PLAN_VERSION,
-            owner: Owner { cluster: "test".into(), namespace: "shop".into(), name: "price-watch".into(), uid: "uid-1".into() },
+            owner: Owner {
+                cluster: "test".into(),
+                namespace: "shop".into(),
+                name: "price-watch".into(),
+                uid: "uid-1".into(),
+            },
             charter: "Track prices.".into(),
-            store: StoreConfig::Directory { path: dir.path().join("store").display().to_string(), claim_name: None },
+            store: StoreConfig::Directory {
+                path: dir.path().join("store").display().to_string(),
+                claim_name: None,
+            },
             executor: Executor::Model(model),
             success: None,
             memory: MemoryConfig::default(),
@@ -73,7 +84,13 @@ impl Agent {
             version: PLAN_VERSION,
             config_sha256: String::new(),
             cycle: CycleIdentity { uid: format!("uid-{name}"), name },
-            triggers: vec![Trigger { kind: TriggerKind::Request, schedule: None, slot: None, token: None, handled_key: None }],
+            triggers: vec![Trigger {
+                kind: TriggerKind::Request,
+                schedule: None,
+                slot: None,
+                token: None,
+                handled_key: None,
+            }],
             instructions: vec!["Do your work.".into()],
             messages: vec![],
             expect: Expect::default(),
@@ -93,7 +110,12 @@ impl Agent {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(path("log")).unwrap();
         Command::new(env!("CARGO_BIN_EXE_cycle-job"))
             .arg("run")
-            .args(["--config", path("config.json").to_str().unwrap(), "--run", path("run.json").to_str().unwrap()])
+            .args([
+                "--config",
+                path("config.json").to_str().unwrap(),
+                "--run",
+                path("run.json").to_str().unwrap(),
+            ])
             .args(["--secrets", path("secrets").to_str().unwrap(), "--work", path("work").to_str().unwrap()])
             .args(["--report", path("report.json").to_str().unwrap()])
             .env("CICADA_LOG", "debug,hyper=info")
@@ -108,7 +130,8 @@ impl Agent {
     pub(crate) async fn end(&self, mut child: Child) -> CycleReport {
         let status = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
         let text = std::fs::read_to_string(self.dir.path().join("report.json")).unwrap_or_default();
-        let report = CycleReport::parse(&text).unwrap_or_else(|e| panic!("{status}: {e}: {text}\n{}", self.log()));
+        let report =
+            CycleReport::parse(&text).unwrap_or_else(|e| panic!("{status}: {e}: {text}\n{}", self.log()));
         assert_eq!(status.code(), Some(report.exit_code().into()));
         report
     }
@@ -142,7 +165,8 @@ impl Agent {
         let packed = dir.path().join("packed");
         store.store().download(&store.key(&archive.key), &packed, u64::MAX).await.unwrap();
         let out = dir.path().join(name);
-        cicada_memory::unpack(&launcher(), &packed, &out, UnpackLimits::default(), &archive.file_sha256).unwrap();
+        cicada_memory::unpack(&launcher(), &packed, &out, UnpackLimits::default(), &archive.file_sha256)
+            .unwrap();
         std::fs::remove_file(packed).unwrap();
         dir
     }

@@ -1,6 +1,7 @@
 //! Cycles of the built program, end to end on this machine.
 
 mod agent;
+mod mcp;
 mod model;
 #[path = "../../../tests/src/model_server.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the end-to-end tests")]

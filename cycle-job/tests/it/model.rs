@@ -25,7 +25,9 @@ pub(crate) fn turn(calls: Vec<ScriptedCall>) -> Turn {
 }
 
 pub(crate) async fn server(cycles: Vec<Vec<Turn>>) -> ModelServer {
-    ModelServer::start([Conversation { agent: "shop/price-watch".into(), cycles, window: None }]).await.unwrap()
+    ModelServer::start([Conversation { agent: "shop/price-watch".into(), cycles, window: None }])
+        .await
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -33,7 +35,9 @@ async fn a_model_remembers_over_cycles_in_both_formats() {
     for provider in [Provider::OpenAICompatible, Provider::Anthropic] {
         let cycles = vec![
             vec![
-                turn(vec![sql("CREATE TABLE prices (day TEXT, price REAL); INSERT INTO prices VALUES ('2026-12-01', 1.5)")]),
+                turn(vec![sql(
+                    "CREATE TABLE prices (day TEXT, price REAL); INSERT INTO prices VALUES ('2026-12-01', 1.5)",
+                )]),
                 turn(vec![
                     call("write_file", json!({"path": "notes/today.md", "content": "milk 1.5"})),
                     sql("INSERT INTO __kanban_cards (card_id, title) VALUES ('c1', 'compare milk')"),
@@ -43,11 +47,19 @@ async fn a_model_remembers_over_cycles_in_both_formats() {
             vec![
                 Turn {
                     expect: vec!["prices, 1 row".into(), "compare milk".into()],
-                    ..turn(vec![call("read_file", json!({"path": "notes/today.md"})), sql("SELECT path FROM __files")])
+                    ..turn(vec![
+                        call("read_file", json!({"path": "notes/today.md"})),
+                        sql("SELECT path FROM __files"),
+                    ])
                 },
                 Turn {
                     expect: vec!["milk 1.5".into(), "notes/today.md".into()],
-                    ..turn(vec![sql("INSERT INTO prices VALUES ('2026-12-02', 1.6); UPDATE __kanban_cards SET status = 'done'"), finish("done")])
+                    ..turn(vec![
+                        sql(
+                            "INSERT INTO prices VALUES ('2026-12-02', 1.6); UPDATE __kanban_cards SET status = 'done'",
+                        ),
+                        finish("done"),
+                    ])
                 },
             ],
         ];
@@ -56,18 +68,46 @@ async fn a_model_remembers_over_cycles_in_both_formats() {
         let Some(model) = model_of(&mut agent) else { panic!() };
         model.prices = Some(Prices { input: 1.0, cached_input: 0.1, output: 2.0 });
         let first = agent.cycle().await;
-        assert_eq!((first.result, first.outcome), (CycleResult::Done, Outcome::Done), "{first:?}\n{}", agent.log());
+        assert_eq!(
+            (first.result, first.outcome),
+            (CycleResult::Done, Outcome::Done),
+            "{first:?}\n{}",
+            agent.log()
+        );
         assert_eq!((first.usage.model_calls, first.usage.tool_calls), (3, 3));
-        assert!(first.usage.input_tokens > 1000 && first.usage.cached_input_tokens > 0 && first.usage.cost > 0.0, "{:?}", first.usage);
+        assert!(
+            first.usage.input_tokens > 1000 && first.usage.cached_input_tokens > 0 && first.usage.cost > 0.0,
+            "{:?}",
+            first.usage
+        );
         let second = agent.cycle().await;
-        assert_eq!((second.result, second.outcome), (CycleResult::Done, Outcome::Done), "{second:?}\n{}", agent.log());
-        assert_eq!(agent.memory("SELECT day, price FROM prices ORDER BY day").await, [["2026-12-01", "1.5"], ["2026-12-02", "1.6"]]);
-        assert_eq!(agent.memory("SELECT count(*) FROM sqlite_schema WHERE name LIKE '\\_\\_%' ESCAPE '\\'").await, [["0"]]);
+        assert_eq!(
+            (second.result, second.outcome),
+            (CycleResult::Done, Outcome::Done),
+            "{second:?}\n{}",
+            agent.log()
+        );
+        assert_eq!(
+            agent.memory("SELECT day, price FROM prices ORDER BY day").await,
+            [["2026-12-01", "1.5"], ["2026-12-02", "1.6"]]
+        );
+        assert_eq!(
+            agent.memory("SELECT count(*) FROM sqlite_schema WHERE name LIKE '\\_\\_%' ESCAPE '\\'").await,
+            [["0"]]
+        );
         assert_eq!(agent.ledger("SELECT status FROM cards").await, [["done"]]);
-        let steps = agent.ledger("SELECT cycle, step, json_array_length(calls_json) FROM steps ORDER BY cycle, step").await;
+        let steps = agent
+            .ledger("SELECT cycle, step, json_array_length(calls_json) FROM steps ORDER BY cycle, step")
+            .await;
         assert_eq!(
             steps,
-            [["price-watch-1", "1", "1"], ["price-watch-1", "2", "2"], ["price-watch-1", "3", "1"], ["price-watch-2", "1", "2"], ["price-watch-2", "2", "2"]]
+            [
+                ["price-watch-1", "1", "1"],
+                ["price-watch-1", "2", "2"],
+                ["price-watch-1", "3", "1"],
+                ["price-watch-2", "1", "2"],
+                ["price-watch-2", "2", "2"]
+            ]
         );
     }
 }
@@ -81,7 +121,8 @@ fn model_of(agent: &mut Agent) -> Option<&mut cicada_contract::plan::ModelConfig
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn providers_can_cache_most_of_each_request() {
-    let mut turns: Vec<Turn> = (0..5).map(|n| turn(vec![sql(&format!("SELECT {n}, 'some result of a few bytes'"))])).collect();
+    let mut turns: Vec<Turn> =
+        (0..5).map(|n| turn(vec![sql(&format!("SELECT {n}, 'some result of a few bytes'"))])).collect();
     turns.push(turn(vec![finish("done")]));
     let server = server(vec![turns]).await;
     let mut agent = Agent::with_model(Provider::OpenAICompatible, &server.url);
@@ -95,10 +136,12 @@ async fn a_small_window_is_worked_with() {
     let long = "SELECT replace(hex(zeroblob(1000)), '0', 'x') AS text";
     let mut turns: Vec<Turn> = (0..40).map(|_| turn(vec![sql(long)])).collect();
     turns.push(turn(vec![sql("CREATE TABLE done (n)"), finish("done")]));
-    let conversation = Conversation { agent: "shop/price-watch".into(), cycles: vec![turns], window: Some(8000) };
+    let conversation =
+        Conversation { agent: "shop/price-watch".into(), cycles: vec![turns], window: Some(8000) };
     let server = ModelServer::start([conversation]).await.unwrap();
     let mut agent = Agent::with_model(Provider::OpenAICompatible, &server.url);
     agent.config.charter = "Never forget this charter.".into();
+    agent.config.limits = Limits { max_model_calls: 0, tokens_per_cycle: 0, ..Limits::default() };
     let report = agent.cycle().await;
     assert_eq!(report.outcome, Outcome::Done, "{report:?}\n{}", agent.log());
     let requests: Vec<_> = server.requests().into_iter().filter(|r| r.status == 200).collect();
@@ -106,7 +149,16 @@ async fn a_small_window_is_worked_with() {
     assert!(last.body.len() / 4 <= 8000);
     assert_eq!(first.system(), last.system());
     assert!(last.system().contains("Never forget this charter."));
-    let task = |text: &str| text.split("This cycle runs because of:").nth(1).unwrap().split("Earlier steps").next().unwrap().trim().to_owned();
+    let task = |text: &str| {
+        text.split("This cycle runs because of:")
+            .nth(1)
+            .unwrap()
+            .split("Earlier steps")
+            .next()
+            .unwrap()
+            .trim()
+            .to_owned()
+    };
     assert_eq!(task(&first.opening()), task(&last.opening()));
     assert_eq!(agent.memory("SELECT count(*) FROM done").await, [["0"]]);
 }
@@ -130,7 +182,9 @@ async fn a_provider_that_fails_now_and_then_costs_no_second_effect() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_model_that_only_talks_ends_as_unstated() {
     let talk = |text: &str| Turn { text: text.into(), ..Turn::default() };
-    let server = server(vec![vec![talk("Hello."), Turn { expect: vec!["call finish now".into()], ..talk("Bye.") }]]).await;
+    let server =
+        server(vec![vec![talk("Hello."), Turn { expect: vec!["call finish now".into()], ..talk("Bye.") }]])
+            .await;
     let mut agent = Agent::with_model(Provider::OpenAICompatible, &server.url);
     let report = agent.cycle().await;
     assert_eq!((report.result, report.outcome), (CycleResult::Done, Outcome::Unstated));
@@ -158,11 +212,15 @@ async fn limits_end_the_work_and_the_memory_stays() {
 async fn a_message_reaches_its_contact_once_and_people_are_asked() {
     let hook = std::sync::Arc::new(std::sync::Mutex::new(Vec::<String>::new()));
     let log = hook.clone();
-    let app = axum::Router::new().route("/hook", axum::routing::post(move |body: String| async move { log.lock().unwrap().push(body) }));
+    let app = axum::Router::new().route(
+        "/hook",
+        axum::routing::post(move |body: String| async move { log.lock().unwrap().push(body) }),
+    );
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, app).await });
-    let send = call("send_message", json!({"to": "Sales@example.org", "subject": "Milk", "body": "fell by 12 %"}));
+    let send =
+        call("send_message", json!({"to": "Sales@example.org", "subject": "Milk", "body": "fell by 12 %"}));
     let ask = call("request_human_input", json!({"question": "Buy milk?", "options": ["yes", "no"]}));
     let server = server(vec![vec![turn(vec![send.clone(), send, ask]), turn(vec![finish("blocked")])]]).await;
     let mut agent = Agent::with_model(Provider::OpenAICompatible, &server.url);
@@ -186,8 +244,14 @@ async fn a_message_reaches_its_contact_once_and_people_are_asked() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sigterm_keeps_committed_batches_and_the_next_attempt_goes_on() {
     let cycles = vec![
-        vec![turn(vec![sql("CREATE TABLE t (n); INSERT INTO t VALUES (1)")]), Turn { faults: vec![Fault::Slow(60_000)], ..turn(vec![finish("done")]) }],
-        vec![Turn { expect: vec!["t, 1 row".into(), "hello from a stranger".into()], ..turn(vec![finish("done")]) }],
+        vec![
+            turn(vec![sql("CREATE TABLE t (n); INSERT INTO t VALUES (1)")]),
+            Turn { faults: vec![Fault::Slow(60_000)], ..turn(vec![finish("done")]) },
+        ],
+        vec![Turn {
+            expect: vec!["t, 1 row".into(), "hello from a stranger".into()],
+            ..turn(vec![finish("done")])
+        }],
     ];
     let server = server(cycles).await;
     let mut agent = Agent::with_model(Provider::OpenAICompatible, &server.url);
@@ -207,5 +271,8 @@ async fn sigterm_keeps_committed_batches_and_the_next_attempt_goes_on() {
     assert_eq!(report.class, Some(FailureClass::Disrupted), "{report:?}");
     assert_eq!(agent.memory("SELECT n FROM t").await, [["1"]]);
     assert_eq!(agent.run(&run).await.outcome, Outcome::Done, "{}", agent.log());
-    assert_eq!(agent.ledger("SELECT attempt, kind FROM cycles ORDER BY attempt").await, [["1", "interrupted"], ["2", "final"]]);
+    assert_eq!(
+        agent.ledger("SELECT attempt, kind FROM cycles ORDER BY attempt").await,
+        [["1", "interrupted"], ["2", "final"]]
+    );
 }

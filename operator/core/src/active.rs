@@ -13,7 +13,7 @@ use crate::{
     job::START_TIMEOUT,
     names,
     observed::{CycleView, JobView, ReportJob},
-    result::{CycleEnd, JobEnd, Verdict, judge},
+    result::{Asked, CycleEnd, JobEnd, Verdict, judge},
     spec,
 };
 
@@ -29,6 +29,7 @@ pub(crate) fn proceed(step: &mut Step<'_>, active: &ActiveCycle) {
     if cycle.is_terminal() {
         return already_ended(step, cycle);
     }
+    tell_those_who_wait(step, cycle);
     match step.seen.job {
         None if step.seen.job_vanished => {
             let end = CycleEnd::failed("JobDeleted", "somebody deleted the Job of this cycle", false);
@@ -39,6 +40,20 @@ pub(crate) fn proceed(step: &mut Step<'_>, active: &ActiveCycle) {
             Some(end) => ended(step, cycle, job, end),
             None => watch(step, cycle, job),
         },
+    }
+}
+
+/// Cycles that came meanwhile say what they wait for.
+fn tell_those_who_wait(step: &mut Step<'_>, lead: &CycleView) {
+    let joined = |c: &CycleView| lead.joined.iter().any(|j| j.uid == c.uid);
+    // Before the Job is made, all that wait may still join.
+    if lead.phase != Some(Phase::Running) {
+        return;
+    }
+    for cycle in step.waiting().into_iter().filter(|c| c.uid != lead.uid && c.phase.is_none()) {
+        if !joined(cycle) {
+            step.keep_waiting(cycle, "AgentBusy", &format!("cycle {} is at work", lead.name));
+        }
     }
 }
 
@@ -56,6 +71,9 @@ fn start(step: &mut Step<'_>, cycle: &CycleView) {
     if cycle.phase != Some(Phase::Running) {
         let job = names::job(&cycle.name, &cycle.uid);
         step.set_cycle(lead.clone(), cycle_status::running(cycle, &job, &joined, step.now));
+        for view in step.waiting().into_iter().filter(|c| joined.iter().any(|j| j.uid == c.uid)) {
+            step.keep_waiting(view, "Joined", &format!("cycle {} takes it along", lead.name));
+        }
     }
     step.note(false, "SuccessfulCreate", format!("started cycle {}", cycle.name), Some(lead.clone()));
     step.actions.push(Action::StartJob { lead, joined });
@@ -131,8 +149,8 @@ fn ended(step: &mut Step<'_>, cycle: &CycleView, job: &JobView, end: &JobEnd) {
             step.look_again_at(step.now + FIRST_LOOK);
             return;
         }
-        Some(ReportJob::Ended(report)) => Some(report.as_ref().as_ref()),
-        None => None,
+        Some(ReportJob::Ended(report)) => report.as_ref().as_ref().map_or(Asked::InVain, Asked::Found),
+        None => Asked::NotYet,
     };
     match judge(end, asked) {
         Verdict::AskStore => {
@@ -145,6 +163,7 @@ fn ended(step: &mut Step<'_>, cycle: &CycleView, job: &JobView, end: &JobEnd) {
 
 /// Writes the end of the lead and of those that joined it, and frees the agent.
 pub(crate) fn finish(step: &mut Step<'_>, cycle: &CycleView, end: &CycleEnd, job: Option<&JobEnd>) {
+    let end = &agent_status::count_unstated(step, end);
     let (now, lead) = (step.now, cycle.reference());
     step.set_cycle(lead.clone(), cycle_status::ended(cycle, end, job, None, now));
     for reference in &cycle.joined {
@@ -175,8 +194,8 @@ fn already_ended(step: &mut Step<'_>, cycle: &CycleView) {
     let job = step.seen.job.and_then(|j| j.end.as_ref().map(|e| (j, e)));
     if let Some((job, end)) = job {
         let asked = match &job.report_job {
-            Some(ReportJob::Ended(report)) => Some(report.as_ref().as_ref()),
-            _ => Some(None),
+            Some(ReportJob::Ended(report)) => report.as_ref().as_ref().map_or(Asked::InVain, Asked::Found),
+            _ => Asked::InVain,
         };
         if let Verdict::Ended(how) = judge(end, asked) {
             return conclude_cycle(step, cycle, &how, end.at.unwrap_or(step.now));

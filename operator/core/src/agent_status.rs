@@ -26,6 +26,8 @@ use crate::{
 const DELIVERY_WAITS: [SignedDuration; 3] =
     [SignedDuration::from_mins(1), SignedDuration::from_mins(5), SignedDuration::from_mins(30)];
 const DELIVERY_WAIT: SignedDuration = SignedDuration::from_hours(2);
+/// Cycles in a row that may end without an outcome.
+const UNSTATED_MAX: u32 = 3;
 /// After this long an undelivered message is given up; the cycle job marks it as failed.
 const DELIVERY_GIVE_UP: SignedDuration = SignedDuration::from_hours(24);
 
@@ -47,6 +49,30 @@ pub(crate) fn kinds(cycle: &CycleView) -> Vec<TriggerKind> {
         }
     }
     kinds
+}
+
+/// A model that does not say how it went is asked once in the cycle; the third cycle in a row that ends
+/// without an answer is a failure, so that somebody looks.
+pub(crate) fn count_unstated(step: &mut Step<'_>, end: &CycleEnd) -> CycleEnd {
+    if !end.is_unstated() || step.seen.agent.spec.executor.model.is_none() {
+        if end.phase == Phase::Succeeded {
+            step.status.unstated_in_a_row = None;
+        }
+        return end.clone();
+    }
+    let count = step.status.unstated_in_a_row.unwrap_or(0) + 1;
+    step.status.unstated_in_a_row = Some(count);
+    if count < UNSTATED_MAX {
+        return end.clone();
+    }
+    CycleEnd {
+        report: end.report.clone(),
+        ..CycleEnd::failed(
+            "Unstated",
+            format!("{count} cycles in a row ended without a word on how they went"),
+            true,
+        )
+    }
 }
 
 /// Takes a cycle's end into the status of its agent.
@@ -113,20 +139,21 @@ fn take_up_report(step: &mut Step<'_>, cycle: &CycleView, report: &CycleReport, 
     if let Some(memory) = &report.memory {
         let before = step.status.memory.take().unwrap_or_default();
         let persisted = memory.snapshot.is_some();
+        let tables = memory.tables.or(before.tables);
         step.status.memory = Some(MemoryStatus {
             store: store_config(&step.seen.agent.spec, step.seen.defaults).ok().map(|s| store_location(&s)),
             snapshot: memory.snapshot.clone(),
             epoch: Some(memory.epoch),
             size: Some(memory.size),
             archive_size: Some(memory.archive_size),
-            tables: Some(memory.tables),
+            tables,
             persisted_at: memory
                 .persisted_at
                 .and_then(|s| Timestamp::from_second(s).ok())
                 .or(before.persisted_at),
             checked_at: Some(at),
             applied_restore: before.applied_restore,
-            summary: persisted.then(|| summary(memory.size, memory.tables)),
+            summary: persisted.then(|| summary(memory.size, tables.unwrap_or(0))),
         });
         let persisted = match report.result {
             CycleResult::Done => Wanted::new("LastCyclePersisted", true, "Persisted", ""),

@@ -25,6 +25,12 @@ use crate::{
 
 /// Longest token of a request that is kept.
 const TOKEN_MAX: usize = 120;
+/// Before the key of an agent's own schedule where it stands beside names of the manifest's.
+pub const OWN_PREFIX: &str = "agent/";
+/// Default of `selfManagement.schedules.minInterval`, in seconds.
+const OWN_MIN_INTERVAL: u64 = 1800;
+/// Default of `selfManagement.schedules.maxActive`.
+const OWN_MAX_ACTIVE: u32 = 12;
 /// The sweep looks at every agent once a minute anyway; a longer wait is cut to this.
 const LOOK_AGAIN_MAX: SignedDuration = SignedDuration::from_hours(1);
 
@@ -148,7 +154,7 @@ impl<'a> Step<'a> {
         Self {
             seen,
             now,
-            problem: plan::problems(seen.agent, seen.defaults),
+            problem: plan::problems(seen.agent, seen.defaults).or_else(|| restore_problem(seen)),
             status: seen.agent.status.clone().unwrap_or_default(),
             actions: vec![],
             notes: vec![],
@@ -236,10 +242,44 @@ impl<'a> Step<'a> {
             self.due.extend(result.due.map(|slot| (schedule.name.clone(), slot)));
             self.status.schedules.push(result.status);
         }
+        self.evaluate_own_schedules(at);
         self.status.last_schedule_time =
             self.status.schedules.iter().filter_map(|s| s.last_slot).max().or(self.status.last_schedule_time);
         self.status.next_schedule_time = self.status.schedules.iter().filter_map(|s| s.next).min();
         self.status.schedule = describe(&self.seen.agent.spec.schedules);
+    }
+
+    /// Schedules that the agent made itself, within what its manifest allows.
+    fn evaluate_own_schedules(&mut self, at: due::Circumstances) {
+        let rules =
+            self.seen.agent.spec.self_management.clone().unwrap_or_default().schedules.unwrap_or_default();
+        if rules.allow == Some(false) || at.suspended {
+            return;
+        }
+        let min_interval = rules
+            .min_interval
+            .as_ref()
+            .and_then(cicada_crds::units::Span::seconds)
+            .unwrap_or(OWN_MIN_INTERVAL);
+        let min_interval = SignedDuration::from_secs(i64::try_from(min_interval).unwrap_or(i64::MAX / 4));
+        let most = rules.max_active.unwrap_or(OWN_MAX_ACTIVE) as usize;
+        for own in &mut self.status.agent_schedules {
+            let slot = newest_slot(self.seen.cycles, &format!("{OWN_PREFIX}{}", own.key));
+            own.last_slot = own.last_slot.max(slot);
+        }
+        let newest = self.status.agent_schedules.iter().filter_map(|s| s.last_slot).max();
+        let full = gate::cycles_per_day_spent(self);
+        for own in self.status.agent_schedules.clone().into_iter().take(most) {
+            let Some((schedule, parsed, before)) = due::own(&own) else { continue };
+            let result = due::evaluate(&schedule, &parsed, Some(&before), at, self.now);
+            if let Some(next) = result.status.next {
+                self.look_again_at(newest.map_or(next, |n| next.max(n + min_interval)));
+            }
+            let far_enough = |slot: Timestamp| newest.is_none_or(|n| slot >= n + min_interval);
+            if let Some(slot) = result.due.filter(|slot| !full && far_enough(*slot)) {
+                self.due.push((format!("{OWN_PREFIX}{}", own.key), slot));
+            }
+        }
     }
 
     /// No cycle is at work: make the cycles that are asked for, then take one up.
@@ -248,6 +288,7 @@ impl<'a> Step<'a> {
         if let Some(until) = gate.as_ref().and_then(|g| g.until) {
             self.look_again_at(until);
         }
+        self.refuse_restores();
         self.create_requests();
         if gate.as_ref().is_none_or(Gate::lets_slots) {
             self.create_slot_cycle();
@@ -284,10 +325,13 @@ impl<'a> Step<'a> {
             }
             // Ours: its triggers were taken up by `evaluate_schedules` unless the schedule is another now.
             let due = std::mem::take(&mut self.due);
+            let slot_of =
+                |name: &str| due.iter().find(|(schedule, _)| schedule == name).map(|(_, slot)| *slot);
             for status in &mut self.status.schedules {
-                if let Some((_, slot)) = due.iter().find(|(name, _)| *name == status.name) {
-                    status.last_slot = status.last_slot.max(Some(*slot));
-                }
+                status.last_slot = status.last_slot.max(slot_of(&status.name));
+            }
+            for status in &mut self.status.agent_schedules {
+                status.last_slot = status.last_slot.max(slot_of(&format!("{OWN_PREFIX}{}", status.key)));
             }
             return;
         }
@@ -302,6 +346,17 @@ impl<'a> Step<'a> {
             ..AgentCycleSpec::default()
         };
         self.actions.push(Action::CreateCycle { name, spec: Box::new(spec) });
+    }
+
+    /// A cycle that this release's cycle job would misunderstand ends at once.
+    fn refuse_restores(&mut self) {
+        if self.seen.environment.restores {
+            return;
+        }
+        let end = CycleEnd::failed("NotSupported", "this release does not restore by an AgentCycle; use cicadactl restore", false);
+        for cycle in self.waiting().into_iter().filter(|c| c.restore.is_some()) {
+            self.set_cycle(cycle.reference(), cycle_status::ended(cycle, &end, None, None, self.now));
+        }
     }
 
     /// Cycles for spec.runToken, the annotation run-now, memory.restoreFrom and pending deliveries.
@@ -325,7 +380,8 @@ impl<'a> Step<'a> {
                 self.status.last_handled_run_now = Some(token);
             }
         }
-        if let Some(restore) = agent.spec.memory.as_ref().and_then(|m| m.restore_from.clone()) {
+        let restore = agent.spec.memory.as_ref().and_then(|m| m.restore_from.clone());
+        if let Some(restore) = restore.filter(|_| self.seen.environment.restores) {
             let token = format!("{}/{}", restore.snapshot, restore.token.unwrap_or_default());
             let applied = self.status.memory.as_ref().and_then(|m| m.applied_restore.clone());
             if applied.as_deref() != Some(token.as_str()) {
@@ -337,7 +393,7 @@ impl<'a> Step<'a> {
 
     fn create_delivery(&mut self) {
         let Some(delivery) = self.status.delivery.clone() else { return };
-        let Some(next) = delivery.next else { return };
+        let Some(next) = delivery.next.filter(|_| self.seen.environment.delivers) else { return };
         if next > self.now {
             self.look_again_at(next);
             return;
@@ -362,7 +418,9 @@ impl<'a> Step<'a> {
     /// Takes up the oldest cycle that may run; the others wait, and say why.
     fn claim(&mut self, gate: Option<&Gate>) {
         let waiting = self.waiting();
-        let lead = waiting.iter().find(|c| gate.is_none_or(|g| g.lets(c))).copied();
+        let spent = gate::cycles_per_day_spent(self);
+        let rationed = |c: &CycleView| spent && !c.is_request() && gate::counts_towards_cycles_per_day(c);
+        let lead = waiting.iter().find(|c| gate.is_none_or(|g| g.lets(c)) && !rationed(c)).copied();
         if let Some(lead) = lead.filter(|_| !self.seen.environment.full) {
             self.status.active_cycle =
                 Some(ActiveCycle { name: lead.name.clone(), uid: lead.uid.clone(), since: Some(self.now) });
@@ -372,6 +430,9 @@ impl<'a> Step<'a> {
         for cycle in waiting {
             let (reason, message) = match gate {
                 Some(gate) if !gate.lets(cycle) => (gate.reason.clone(), gate.message.clone()),
+                _ if rationed(cycle) => {
+                    ("CyclesPerDay".into(), "limits.cyclesPerDay is reached; it waits for midnight".into())
+                }
                 _ => ("WaitingForCapacity".into(), "as many cycles run as may run".into()),
             };
             self.keep_waiting(cycle, &reason, &message);
@@ -441,9 +502,16 @@ impl<'a> Step<'a> {
             let end = finished + SignedDuration::from_secs(i64::try_from(ttl).unwrap_or(i64::MAX / 4));
             if end <= self.now { doomed.push(cycle.reference()) } else { ends.push(end) }
         }
-        ends.into_iter().for_each(|end| self.look_again_at(end));
+        for end in ends {
+            self.look_again_at(end);
+        }
         self.actions.extend(doomed.into_iter().map(|cycle| Action::DeleteCycle { cycle }));
     }
+}
+
+fn restore_problem(seen: &Observed<'_>) -> Option<SpecError> {
+    let wanted = seen.agent.spec.memory.as_ref().is_some_and(|m| m.restore_from.is_some());
+    (wanted && !seen.environment.restores).then_some(SpecError::Unsupported("memory.restoreFrom; use cicadactl restore"))
 }
 
 fn newest_slot(cycles: &[CycleView], schedule: &str) -> Option<Timestamp> {

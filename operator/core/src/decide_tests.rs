@@ -47,7 +47,7 @@ impl World {
             agent,
             cycles: vec![],
             job: None,
-            environment: Environment::default(),
+            environment: Environment { delivers: true, restores: true, ..Environment::default() },
             defaults: OperatorDefaults::default(),
             now: ts(now),
             serial: 0,
@@ -199,7 +199,7 @@ impl World {
             snapshot: Some(format!("{epoch}-0-x")),
             epoch,
             size: 2 << 20,
-            tables: 3,
+            tables: Some(3),
             ..MemoryReport::default()
         });
         self.end(&report);
@@ -580,4 +580,312 @@ fn a_full_operator_queues() {
     w.environment.full = false;
     w.at("2026-12-01T08:06:00Z");
     assert_eq!(w.jobs_made.len(), 1);
+}
+
+#[test]
+fn the_third_unstated_cycle_in_a_row_is_a_failure() {
+    let mut w = World::sql("0 * * * *", "2026-12-01T07:30:00Z");
+    let model = json!({"model": {"provider": "OpenAI", "name": "m"}});
+    w.agent.spec.executor = serde_json::from_value(model).unwrap();
+    w.at("2026-12-01T07:30:00Z");
+    for hour in 8..11 {
+        w.at(&format!("2026-12-01T{hour:02}:00:00Z"));
+        w.end(&CycleReport::new(CycleResult::Done));
+    }
+    assert_eq!(w.status().last_cycle.unwrap().result.as_deref(), Some("Unstated"));
+    w.at("2026-12-01T11:00:00Z").done();
+    assert_eq!(w.status().unstated_in_a_row, None);
+}
+
+fn with_own_schedule(schedule: &str) -> World {
+    let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+    w.at("2026-12-01T06:00:00Z").at("2026-12-01T07:00:00Z");
+    let mut report = CycleReport::new(CycleResult::Done);
+    report.outcome = Outcome::Done;
+    let own = json!({"key": "later", "schedule": schedule});
+    report.agent_schedules = vec![serde_json::from_value(own).unwrap()];
+    w.end(&report);
+    w
+}
+
+#[test]
+fn a_schedule_of_the_agents_own_wakes_it_within_its_limits() {
+    let mut w = with_own_schedule("*/10 * * * *");
+    w.at("2026-12-01T07:10:00Z");
+    assert_eq!(w.jobs_made.len(), 2);
+    assert_eq!(w.cycles[1].spec.triggers[0].schedule.as_deref(), Some("agent/later"));
+    let mut report = CycleReport::new(CycleResult::Done);
+    report.outcome = Outcome::Done;
+    report.agent_schedules =
+        vec![serde_json::from_value(json!({"key": "later", "schedule": "*/10 * * * *"})).unwrap()];
+    w.end(&report);
+    w.at("2026-12-01T07:20:00Z").at("2026-12-01T07:30:00Z");
+    assert_eq!(w.jobs_made.len(), 2, "minInterval is half an hour");
+    w.at("2026-12-01T07:40:00Z");
+    assert_eq!(w.jobs_made.len(), 3);
+    w.end(&report);
+    w.agent.spec.self_management =
+        Some(serde_json::from_value(json!({"schedules": {"allow": false}})).unwrap());
+    w.at("2026-12-01T09:00:00Z");
+    assert_eq!(w.jobs_made.len(), 3);
+}
+
+#[test]
+fn a_one_off_of_the_agents_own_runs_once() {
+    let mut w = with_own_schedule("2026-12-01T09:00:00Z");
+    assert_eq!(w.look_again, ts("2026-12-01T08:00:00Z"), "an hour at most");
+    w.at("2026-12-01T09:00:00Z").done();
+    w.at("2026-12-01T10:00:00Z");
+    assert_eq!(w.jobs_made.len(), 2);
+}
+
+#[test]
+fn what_an_agent_causes_itself_is_rationed_by_day() {
+    let mut w = World::sql("0 7 * * *", "2026-12-01T08:00:00Z");
+    w.agent.spec.limits = Some(serde_json::from_value(json!({"cyclesPerDay": 2})).unwrap());
+    w.at("2026-12-01T08:00:00Z");
+    for n in 0..3 {
+        w.request(&format!("m{n}"), json!({"triggers": [{"type": "Message"}]}));
+        w.at(&format!("2026-12-01T09:0{n}:00Z"));
+        if n < 2 {
+            w.done();
+        }
+    }
+    assert_eq!(w.jobs_made.len(), 2);
+    assert_eq!(w.cycles[2].status.as_ref().unwrap().reason.as_deref(), Some("CyclesPerDay"));
+    w.request("person", json!({}));
+    w.at("2026-12-01T10:00:00Z");
+    assert_eq!(w.jobs_made[2], "person", "a person's request is not rationed");
+}
+
+/// What kstatus (and with it Flux) makes of an object: the rules of its generic path.
+fn kstatus(w: &World) -> &'static str {
+    let status = w.status();
+    let is = |type_: &str, value: &str| {
+        conditions::find(&status.conditions, type_).is_some_and(|c| c.status == value)
+    };
+    match () {
+        () if status.observed_generation != w.agent.metadata.generation => "InProgress",
+        () if is("Stalled", "True") => "Failed",
+        () if is("Reconciling", "True") || is("Ready", "False") => "InProgress",
+        () => "Current",
+    }
+}
+
+/// Situations, and what people and tools see of them.
+#[test]
+fn every_situation_looks_as_it_is() {
+    type Prepare = fn(&mut World);
+    let table: &[(&str, Prepare, State, &str, &str)] = &[
+        ("fresh", |_| {}, State::Idle, "True/Ready", "Current"),
+        (
+            "running",
+            |w| {
+                w.at("2026-12-01T07:00:00Z");
+            },
+            State::Running,
+            "True/Ready",
+            "Current",
+        ),
+        ("succeeded", |w| w.at("2026-12-01T07:00:00Z").done(), State::Idle, "True/Ready", "Current"),
+        (
+            "failed",
+            |w| w.at("2026-12-01T07:00:00Z").fail(FailureClass::ExecutorFailed),
+            State::BackingOff,
+            "True/BackingOff",
+            "Current",
+        ),
+        (
+            "fenced",
+            |w| w.at("2026-12-01T07:00:00Z").fail(FailureClass::PersistFenced),
+            State::Idle,
+            "True/Ready",
+            "Current",
+        ),
+        (
+            "paused",
+            |w| {
+                w.agent.spec.pause_after_failures = Some(1);
+                w.at("2026-12-01T07:00:00Z").fail(FailureClass::Timeout);
+            },
+            State::Paused,
+            "True/Paused",
+            "Current",
+        ),
+        (
+            "stalled by a cycle",
+            |w| w.at("2026-12-01T07:00:00Z").fail(FailureClass::StoreConflict),
+            State::Stalled,
+            "False/StoreConflict",
+            "Failed",
+        ),
+        (
+            "stalled by the manifest",
+            |w| {
+                w.agent.spec.schedules[0].cron = Some("x".into());
+                w.settle();
+            },
+            State::Stalled,
+            "False/UnparseableSchedule",
+            "Failed",
+        ),
+        (
+            "no store",
+            |w| {
+                w.agent.spec.store = None;
+                w.settle();
+            },
+            State::Stalled,
+            "False/StoreNotConfigured",
+            "Failed",
+        ),
+        (
+            "suspended",
+            |w| {
+                w.agent.spec.suspend = Some(true);
+                w.settle();
+            },
+            State::Suspended,
+            "True/Suspended",
+            "Current",
+        ),
+        (
+            "held",
+            |w| {
+                w.environment.hold = Some("release".into());
+                w.settle();
+            },
+            State::Held,
+            "True/Held",
+            "Current",
+        ),
+        (
+            "queued",
+            |w| {
+                w.environment.full = true;
+                w.at("2026-12-01T07:00:00Z");
+            },
+            State::Queued,
+            "True/Ready",
+            "Current",
+        ),
+        (
+            "over budget",
+            |w| {
+                w.agent.spec.limits = Some(serde_json::from_value(json!({"costPerDay": 1})).unwrap());
+                w.at("2026-12-01T07:00:00Z");
+                let mut report = CycleReport::new(CycleResult::Done);
+                report.usage.cost = 1.5;
+                w.end(&report);
+            },
+            State::OverBudget,
+            "True/OverBudget",
+            "Current",
+        ),
+        ("edited", |w| w.agent.metadata.generation = Some(2), State::Idle, "True/Ready", "InProgress"),
+        (
+            "container executor",
+            |w| {
+                let container = json!({"container": {"image": "i", "command": ["c"]}});
+                w.agent.spec.executor = serde_json::from_value(container).unwrap();
+                w.settle();
+            },
+            State::Stalled,
+            "False/NotSupported",
+            "Failed",
+        ),
+    ];
+    for (name, prepare, state, ready, seen_by_kstatus) in table {
+        let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+        w.at("2026-12-01T06:00:00Z");
+        prepare(&mut w);
+        let status = w.status();
+        let condition = conditions::find(&status.conditions, "Ready").unwrap();
+        assert_eq!(w.state(), *state, "{name}");
+        assert_eq!(format!("{}/{}", condition.status, condition.reason), *ready, "{name}");
+        assert_eq!(kstatus(&w), *seen_by_kstatus, "{name}");
+        for condition in &status.conditions {
+            assert_eq!(
+                condition.observed_generation, status.observed_generation,
+                "{name}: {} (agent-sandbox#1317)",
+                condition.type_
+            );
+        }
+        assert!(serde_json::to_string(&status).unwrap().len() < 32 * 1024);
+    }
+}
+
+/// cloudnative-pg#11056: a gate ran again on a finished object and set it back. In any order of events a
+/// cycle goes Pending, Running, ended, and there is never more than one Job at work (World checks both).
+#[test]
+fn in_any_order_of_events_cycles_only_go_forward() {
+    use proptest::prelude::*;
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases: 300,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    runner
+        .run(&proptest::collection::vec(0..12u8, 1..60), |events| {
+            let mut w = World::sql("*/7 * * * *", "2026-12-01T06:00:00Z");
+            w.settle();
+            for event in events {
+                w.now += SignedDuration::from_secs(97);
+                match event {
+                    0 => w.request(&format!("r{}", w.serial), json!({})),
+                    1 => w.request(&format!("m{}", w.serial), json!({"triggers": [{"type": "Message"}]})),
+                    2 => w.agent.spec.suspend = Some(w.agent.spec.suspend != Some(true)),
+                    3 => w.environment.full = !w.environment.full,
+                    4 => w.agent.metadata.generation = w.agent.metadata.generation.map(|g| g + 1),
+                    5 => {
+                        w.agent.metadata.annotations =
+                            Some([(RUN_NOW.to_owned(), w.serial.to_string())].into())
+                    }
+                    6 if w.job.as_ref().is_some_and(|j| j.end.is_none()) => w.done(),
+                    7 if w.job.as_ref().is_some_and(|j| j.end.is_none()) => {
+                        w.fail(FailureClass::ExecutorFailed)
+                    }
+                    8 if w.job.as_ref().is_some_and(|j| j.end.is_none()) => {
+                        w.fail(FailureClass::SecretMissing)
+                    }
+                    9 => w.now -= SignedDuration::from_mins(30),
+                    10 => {
+                        w.cycles
+                            .pop_if(|c| c.status.as_ref().is_none_or(|s| s.phase != Some(Phase::Running)));
+                    }
+                    _ => w.now += SignedDuration::from_hours(5),
+                }
+                w.settle();
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_restore_makes_a_snapshot_current_once_for_each_token() {
+    let mut w = World::sql("0 7 * * *", "2026-12-01T08:00:00Z");
+    w.at("2026-12-01T08:00:00Z");
+    let memory = json!({"restoreFrom": {"snapshot": "3-0-x", "token": "1"}});
+    w.agent.spec.memory = Some(serde_json::from_value(memory).unwrap());
+    w.at("2026-12-01T08:01:00Z");
+    assert_eq!(w.cycles[0].spec.restore.as_ref().unwrap().snapshot, "3-0-x");
+    w.request("other", json!({}));
+    w.at("2026-12-01T08:02:00Z").done();
+    assert_eq!(w.status().memory.unwrap().applied_restore.as_deref(), Some("3-0-x/1"));
+    assert_eq!(w.jobs_made[1], "other", "nothing joins a restore");
+    w.done();
+    w.at("2026-12-01T09:00:00Z");
+    assert_eq!(w.jobs_made.len(), 2);
+}
+
+#[test]
+fn what_the_cycle_job_can_not_do_is_refused() {
+    let mut w = World::sql("0 7 * * *", "2026-12-01T08:00:00Z");
+    (w.environment.delivers, w.environment.restores) = (false, false);
+    w.at("2026-12-01T08:00:00Z");
+    w.request("back", json!({"restore": {"snapshot": "3-0-x"}}));
+    w.at("2026-12-01T08:01:00Z");
+    assert_eq!(w.cycles[0].status.as_ref().unwrap().reason.as_deref(), Some("NotSupported"));
+    assert!(w.jobs_made.is_empty());
 }

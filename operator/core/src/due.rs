@@ -4,7 +4,10 @@
 //! its last slot. Only the newest such slot can start a cycle, so an operator that was down for a week
 //! starts one cycle, not thousands, and spends the same time on it.
 
-use cicada_crds::{agent::Schedule, status::ScheduleStatus};
+use cicada_crds::{
+    agent::Schedule,
+    status::{AgentScheduleStatus, ScheduleStatus},
+};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::schedule::{Recurring, ScheduleError};
@@ -42,6 +45,30 @@ pub fn observed(schedule: &Schedule) -> String {
         (None, Some(at)) => at.to_string(),
         (None, None) => String::new(),
     }
+}
+
+/// An agent's own schedule in the form of the manifest's: its cron expression or time, and its state.
+/// None if the agent wrote something that can't be read; the cycle job refuses that before it gets here.
+pub fn own(from: &AgentScheduleStatus) -> Option<(Schedule, Parsed, ScheduleStatus)> {
+    let at: Option<Timestamp> = from.schedule.parse().ok();
+    let schedule = Schedule {
+        name: from.key.clone(),
+        cron: at.is_none().then(|| from.schedule.clone()),
+        at,
+        time_zone: from.time_zone.clone(),
+        ..Schedule::default()
+    };
+    let parsed = parse(&schedule).ok()?;
+    let state = ScheduleStatus {
+        name: from.key.clone(),
+        since: from.since,
+        last_slot: from.last_slot,
+        last_missed: None,
+        // Any time will do: its absence would mean the end of a suspension.
+        next: Some(Timestamp::MAX),
+        observed: Some(observed(&schedule)),
+    };
+    Some((schedule, parsed, state))
 }
 
 /// What is true of one schedule at one time.

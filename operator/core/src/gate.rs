@@ -4,12 +4,19 @@ use cicada_contract::{Ending, FailureClass};
 use cicada_crds::{agent::PAUSE_AFTER_FAILURES, cycle::TriggerKind, status::State};
 use jiff::{SignedDuration, Timestamp, ToSpan as _};
 
-use crate::{HOLD, conditions, decide::Step, observed::CycleView, spec::day_zone};
+use crate::{
+    HOLD, conditions,
+    decide::{OWN_PREFIX, Step},
+    observed::CycleView,
+    spec::day_zone,
+};
 
 /// Result of a cycle whose pod never started: it never counts, and is tried again after a while.
 pub const NOT_STARTED: &str = "NotStarted";
 /// Wait after a cycle that did not start: quota and images rarely come back sooner.
 const NOT_STARTED_WAIT: SignedDuration = SignedDuration::from_mins(5);
+/// Default of `limits.cyclesPerDay`.
+const CYCLES_PER_DAY: u32 = 96;
 /// Wait after the first failure in a row; doubles with each.
 const BACKOFF_FIRST: SignedDuration = SignedDuration::from_mins(1);
 /// Longest wait between failed cycles.
@@ -157,10 +164,22 @@ pub fn backoff(failures: u32) -> SignedDuration {
     (BACKOFF_FIRST * 2i32.pow(failures.saturating_sub(1).min(6))).min(BACKOFF_MAX)
 }
 
-/// Cycles that a message, a peer, a commitment or the agent itself caused count towards cyclesPerDay.
+/// Cycles that a message, a peer, a commitment or a schedule of the agent's own caused count towards
+/// cyclesPerDay; what people ask for and the manifest's schedules don't.
 pub fn counts_towards_cycles_per_day(cycle: &CycleView) -> bool {
-    cycle
-        .triggers
-        .iter()
-        .any(|t| matches!(t.kind, TriggerKind::Message | TriggerKind::Peer | TriggerKind::Commitment))
+    cycle.triggers.iter().any(|t| match t.kind {
+        TriggerKind::Message | TriggerKind::Peer | TriggerKind::Commitment => true,
+        TriggerKind::Schedule => t.schedule.as_ref().is_some_and(|s| s.starts_with(OWN_PREFIX)),
+        _ => false,
+    })
+}
+
+/// As many of these ran today as may run.
+pub(crate) fn cycles_per_day_spent(step: &Step<'_>) -> bool {
+    let limits = step.seen.agent.spec.limits.clone().unwrap_or_default();
+    let most = limits.cycles_per_day.unwrap_or(CYCLES_PER_DAY);
+    let Ok(zone) = day_zone(&step.seen.agent.spec) else { return false };
+    let today = step.now.to_zoned(zone).date().to_string();
+    let usage = step.status.usage.as_ref().filter(|u| u.day.as_deref() == Some(today.as_str()));
+    most > 0 && usage.and_then(|u| u.cycles_today).unwrap_or(0) >= most
 }

@@ -16,6 +16,7 @@ pub mod job;
 pub mod names;
 pub mod observed;
 pub mod plan;
+pub mod reasons;
 pub mod result;
 pub mod schedule;
 pub mod spec;
@@ -31,3 +32,6 @@ pub const RUN_NOW: &str = "cicada.dev/run-now";
 pub const HOLD: &str = "cicada.dev/hold";
 /// Annotation of an agent: the snapshot whose loss a person accepts.
 pub const ACCEPT_MEMORY_LOSS: &str = "cicada.dev/accept-memory-loss";
+
+#[cfg(test)]
+mod argo_tests;

@@ -1,6 +1,6 @@
 //! What a decision is made from: plain data that the edges have gathered.
 
-use cicada_contract::CycleReport;
+use cicada_contract::{CycleReport, plan::Mode};
 use cicada_crds::{
     AgentCycle, PersistentAgent,
     cycle::{CycleRef, CycleTrigger, Phase, TriggerKind},
@@ -33,6 +33,10 @@ pub struct Environment {
     pub hold: Option<String>,
     /// As many cycles run as may run.
     pub full: bool,
+    /// The cycle job can deliver what is pending without a whole cycle.
+    pub delivers: bool,
+    /// The cycle job can make an older snapshot current.
+    pub restores: bool,
 }
 
 /// What decisions need of an AgentCycle; small, because tens of thousands are kept in memory.
@@ -68,6 +72,14 @@ pub struct CycleView {
     pub job: Option<String>,
     /// Cycles that it takes along.
     pub joined: Vec<CycleRef>,
+}
+
+impl Environment {
+    /// With what the cycle job of this release can do.
+    pub fn of_this_release() -> Self {
+        let restore = Mode::Restore { snapshot: String::new() };
+        Self { delivers: Mode::Delivery.is_supported(), restores: restore.is_supported(), ..Self::default() }
+    }
 }
 
 impl CycleView {

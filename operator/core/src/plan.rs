@@ -18,6 +18,7 @@ use cicada_crds::{
 use jiff::Timestamp;
 
 use crate::{
+    decide::OWN_PREFIX,
     schedule::Recurring,
     spec::{self, OperatorDefaults, SpecError, day_zone, seconds, sizes},
 };
@@ -484,7 +485,11 @@ fn own_key(agent: &PersistentAgent, trigger: &cycle::CycleTrigger) -> Option<Str
         return Some(format!("token/{token}"));
     }
     let name = trigger.schedule.as_ref()?;
-    let once = agent.spec.schedules.iter().any(|s| &s.name == name && s.at.is_some());
+    let own = agent.status.iter().flat_map(|s| &s.agent_schedules);
+    let own_once = own
+        .filter(|s| s.schedule.parse::<Timestamp>().is_ok())
+        .any(|s| name.strip_prefix(OWN_PREFIX) == Some(s.key.as_str()));
+    let once = own_once || agent.spec.schedules.iter().any(|s| &s.name == name && s.at.is_some());
     once.then(|| format!("at/{name}/{}", trigger.slot.unwrap_or(Timestamp::UNIX_EPOCH)))
 }
 
@@ -513,5 +518,24 @@ fn message(cycle: &AgentCycle, from: &cycle::CycleMessage) -> PlanMessage {
 
 /// All that is wrong with a manifest before any cycle, first the schedules in their order.
 pub fn problems(agent: &PersistentAgent, defaults: &OperatorDefaults) -> Option<spec::SpecError> {
-    plan_config(agent, defaults).err().or_else(|| sizes(&agent.spec).err())
+    plan_config(agent, defaults)
+        .err()
+        .or_else(|| sizes(&agent.spec).err())
+        .or_else(|| unsupported(agent, defaults))
+}
+
+/// What the schema has and this release does not do: refused, rather than done in part.
+fn unsupported(agent: &PersistentAgent, defaults: &OperatorDefaults) -> Option<SpecError> {
+    let in_cluster = defaults.local_dir.is_none();
+    let deletes =
+        agent.spec.memory.as_ref().and_then(|m| m.deletion_policy) == Some(store::DeletionPolicy::Delete);
+    match () {
+        () if in_cluster && agent.spec.executor.container.is_some() => {
+            Some(SpecError::Unsupported("executor.container runs in cicadactl local only in this release"))
+        }
+        () if deletes => {
+            Some(SpecError::Unsupported("memory.deletionPolicy Delete; remove the memory with cicadactl"))
+        }
+        () => None,
+    }
 }

@@ -51,6 +51,13 @@ pub struct CycleEnd {
 }
 
 impl CycleEnd {
+    /// The agent ended without saying how it went.
+    pub fn is_unstated(&self) -> bool {
+        self.phase == Phase::Succeeded
+            && self.reason == "Completed"
+            && self.report.as_ref().is_some_and(|r| r.outcome == Outcome::Unstated)
+    }
+
     /// A failure that the operator saw itself.
     pub fn failed(reason: &str, message: impl Into<String>, counts: bool) -> Self {
         Self {
@@ -74,14 +81,24 @@ pub enum Verdict {
     AskStore,
 }
 
-/// Judges a Job that has ended. `asked` is what a report Job found: None = not asked yet,
-/// `Some(None)` = asked in vain.
-pub fn judge(end: &JobEnd, asked: Option<Option<&CycleReport>>) -> Verdict {
+/// What a report Job found in the store.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Asked<'a> {
+    /// It was not asked.
+    NotYet,
+    /// It could not say.
+    InVain,
+    /// This.
+    Found(&'a CycleReport),
+}
+
+/// Judges a Job that has ended.
+pub fn judge(end: &JobEnd, asked: Asked<'_>) -> Verdict {
     let own = end.message.as_deref().and_then(|m| CycleReport::parse(m).ok());
     match (own, asked) {
         (Some(report), _) => Verdict::Ended(Box::new(by_report(report))),
-        (None, None) if end.attempts > 0 => Verdict::AskStore,
-        (None, Some(Some(report))) => Verdict::Ended(Box::new(by_store(report.clone(), end))),
+        (None, Asked::NotYet) if end.attempts > 0 => Verdict::AskStore,
+        (None, Asked::Found(report)) => Verdict::Ended(Box::new(by_store(report.clone(), end))),
         (None, _) => Verdict::Ended(Box::new(without_report(end))),
     }
 }
@@ -172,7 +189,7 @@ fn without_report(end: &JobEnd) -> CycleEnd {
 mod tests {
     use super::*;
 
-    fn ended(end: &JobEnd, asked: Option<Option<&CycleReport>>) -> CycleEnd {
+    fn ended(end: &JobEnd, asked: Asked<'_>) -> CycleEnd {
         match judge(end, asked) {
             Verdict::Ended(e) => *e,
             Verdict::AskStore => panic!("asks the store"),
@@ -191,19 +208,19 @@ mod tests {
     #[test]
     fn the_report_decides() {
         let done = CycleReport::new(CycleResult::Done);
-        assert_eq!(ended(&with(&done), None).phase, Phase::Succeeded);
+        assert_eq!(ended(&with(&done), Asked::NotYet).phase, Phase::Succeeded);
         let mut blocked = done.clone();
         blocked.outcome = Outcome::Blocked;
-        let end = ended(&with(&blocked), None);
+        let end = ended(&with(&blocked), Asked::NotYet);
         assert_eq!(
             (end.phase, end.reason.as_str(), end.counts, end.stalls),
             (Phase::Failed, "Blocked", true, false)
         );
-        let missing = ended(&with(&CycleReport::failed(FailureClass::MemoryMissing, "HEAD is gone")), None);
+        let missing = ended(&with(&CycleReport::failed(FailureClass::MemoryMissing, "HEAD is gone")), Asked::NotYet);
         assert!(missing.stalls && missing.reason == "MemoryMissing" && missing.message == "HEAD is gone");
-        let fenced = ended(&with(&CycleReport::failed(FailureClass::PersistFenced, "")), None);
+        let fenced = ended(&with(&CycleReport::failed(FailureClass::PersistFenced, "")), Asked::NotYet);
         assert!(fenced.phase == Phase::Failed && !fenced.counts && !fenced.stalls);
-        let handled = ended(&with(&CycleReport::new(CycleResult::AlreadyHandled)), None);
+        let handled = ended(&with(&CycleReport::new(CycleResult::AlreadyHandled)), Asked::NotYet);
         assert_eq!((handled.phase, handled.reason.as_str()), (Phase::Succeeded, "AlreadyHandled"));
     }
 
@@ -216,7 +233,7 @@ mod tests {
             pod_reason: None,
             ..with(&CycleReport::new(CycleResult::Done))
         };
-        assert_eq!(ended(&end, None).phase, Phase::Succeeded);
+        assert_eq!(ended(&end, Asked::NotYet).phase, Phase::Succeeded);
     }
 
     /// kubernetes#109164: the Job failed although the pod had done its work.
@@ -228,12 +245,12 @@ mod tests {
             reason: Some("BackoffLimitExceeded".into()),
             ..JobEnd::default()
         };
-        assert_eq!(judge(&killed, None), Verdict::AskStore);
+        assert_eq!(judge(&killed, Asked::NotYet), Verdict::AskStore);
         let found = CycleReport::new(CycleResult::Done);
-        let end = ended(&killed, Some(Some(&found)));
+        let end = ended(&killed, Asked::Found(&found));
         assert_eq!((end.phase, end.reason.as_str()), (Phase::Succeeded, "Recovered"));
         let not_found = CycleReport::failed(FailureClass::Disrupted, "");
-        assert_eq!(ended(&killed, Some(Some(&not_found))).reason, "Killed");
+        assert_eq!(ended(&killed, Asked::Found(&not_found)).reason, "Killed");
     }
 
     /// cloudnative-pg#7892: a failure path left no reason.
@@ -249,7 +266,7 @@ mod tests {
                         attempts: 1,
                         ..JobEnd::default()
                     };
-                    let end = ended(&end, Some(None));
+                    let end = ended(&end, Asked::InVain);
                     assert!(
                         end.phase == Phase::Failed && !end.reason.is_empty() && !end.message.is_empty(),
                         "{end:?}"
@@ -258,7 +275,7 @@ mod tests {
             }
         }
         for class in FailureClass::all() {
-            assert_eq!(ended(&with(&CycleReport::failed(class, "x")), None).reason, class.reason());
+            assert_eq!(ended(&with(&CycleReport::failed(class, "x")), Asked::NotYet).reason, class.reason());
         }
     }
 
@@ -267,6 +284,6 @@ mod tests {
         let mut text = CycleReport::new(CycleResult::Done).render();
         text.pop();
         let end = JobEnd { message: Some(text), attempts: 1, exit_code: Some(0), ..JobEnd::default() };
-        assert_eq!(judge(&end, None), Verdict::AskStore);
+        assert_eq!(judge(&end, Asked::NotYet), Verdict::AskStore);
     }
 }

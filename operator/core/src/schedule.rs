@@ -195,7 +195,7 @@ impl Recurring {
                 offset.to_timestamp(self.civil(offset.to_datetime(from), true, Direction::Backward)?).ok()?;
             match self.zone.preceding(from + SignedDuration::from_nanos(1)).next() {
                 Some(jump) if at < jump.timestamp() => {
-                    from = jump.timestamp() - SignedDuration::from_nanos(1)
+                    from = jump.timestamp() - SignedDuration::from_nanos(1);
                 }
                 _ => return Some(at),
             }
@@ -231,10 +231,10 @@ fn check_form(text: &str) -> Result<(), ScheduleError> {
     if text.starts_with('@') {
         const NAMES: [&str; 7] =
             ["@HOURLY", "@DAILY", "@MIDNIGHT", "@WEEKLY", "@MONTHLY", "@YEARLY", "@ANNUALLY"];
-        return match NAMES.contains(&upper.as_str()) {
-            true => Ok(()),
-            false => Err(unparseable("only @hourly, @daily, @weekly, @monthly and @yearly are known")),
-        };
+        if NAMES.contains(&upper.as_str()) {
+            return Ok(());
+        }
+        return Err(unparseable("only @hourly, @daily, @weekly, @monthly and @yearly are known"));
     }
     if text.contains('@') || !text.is_ascii() {
         return Err(unparseable("only ASCII letters, digits and * , - / are expected"));

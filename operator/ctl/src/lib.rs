@@ -46,7 +46,8 @@ pub fn entry(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match runtime.block_on(commands::run(cli)) {
         Ok(code) => code,
         Err(error) => {
-            output::problem(&format!("{error:#}"));
+            // Libraries repeat their sources in their own text: each is said once.
+            output::problem(&cicada_cycle_job::failure::chain(error.as_ref()));
             ExitCode::from(if error.is::<UsageError>() { EXIT_USAGE } else { 1 })
         }
     }

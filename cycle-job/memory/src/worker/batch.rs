@@ -116,13 +116,14 @@ fn statements(engine: &mut Engine, sql: &str, done: &mut Done) -> Result<(), Bat
 }
 
 fn statement(engine: &mut Engine, text: &str) -> Result<(StatementResult, Seen), Fault> {
-    if let Some(note) = platform_word(text)? {
+    let code = split::code(text);
+    if let Some(note) = platform_word(&code)? {
         return Ok((StatementResult { note: Some(note), ..StatementResult::default() }, Seen::default()));
     }
     platform(engine, "SAVEPOINT cicada_statement")?;
-    let done = match load_file::Load::parse(text) {
+    let done = match load_file::Load::parse(&code) {
         Some(load) => load.and_then(|load| load_file::run(engine, &load)),
-        None => repaired(engine, text),
+        None => repaired(engine, text, &code),
     }?;
     if engine.connection.is_autocommit() {
         let message = "a trigger rolled the transaction back (RAISE(ROLLBACK)): use RAISE(ABORT)";
@@ -133,8 +134,7 @@ fn statement(engine: &mut Engine, text: &str) -> Result<(StatementResult, Seen),
 }
 
 /// The model's own BEGIN and COMMIT are understood: the batch is the transaction. A ROLLBACK undoes it.
-fn platform_word(text: &str) -> Result<Option<String>, Fault> {
-    let code = split::code(text);
+fn platform_word(code: &[Token<'_>]) -> Result<Option<String>, Fault> {
     let Some(first) = code.first() else { return Ok(None) };
     let is = |n: usize, words: &[&str]| code.get(n).is_some_and(|t| words.iter().any(|w| t.is(w)));
     let refused = |message: &str| Err(Fault::new(FaultKind::Refused, message));
@@ -180,27 +180,21 @@ fn platform_word(text: &str) -> Result<Option<String>, Fault> {
 
 /// Runs a statement; where SQLite does not know a spelling, in SQLite's own; where it does not know a
 /// name, and only if the statement reads, with the nearest one.
-fn repaired(engine: &Engine, text: &str) -> Result<(StatementResult, Seen), Fault> {
-    let numbered = repair::serial(text);
-    let (text, mut notes) =
-        numbered.as_ref().map_or((text, vec![]), |(t, notes)| (t.as_str(), notes.clone()));
-    let first = execute(engine, text, false);
-    let Err(fault) = first else { return first.map(|done| with_notes(done, notes)) };
-    if fault.kind != FaultKind::Sql {
-        return Err(fault);
+fn repaired(engine: &Engine, text: &str, code: &[Token<'_>]) -> Result<(StatementResult, Seen), Fault> {
+    if let Some((numbered, notes)) = repair::serial(text).filter(|_| code[0].is("CREATE")) {
+        return execute(engine, &numbered, &split::code(&numbered), false).map(|done| with_notes(done, notes));
     }
-    let spelled = repair::spelling(text);
-    let (text, fault) = match &spelled {
-        Some((spelled, more)) => {
-            notes.extend(more.iter().cloned());
-            match execute(engine, spelled, false) {
-                Ok(done) => return Ok(with_notes(done, notes)),
-                Err(fault) => (spelled.as_str(), fault),
-            }
-        }
-        None => (text, fault),
+    let fault = match execute(engine, text, code, false) {
+        Err(fault) if fault.kind == FaultKind::Sql => fault,
+        done => return done,
     };
-    guessed(engine, text, fault, notes)
+    // What an OR FAIL left behind.
+    platform(engine, "ROLLBACK TO cicada_statement")?;
+    let Some((spelled, notes)) = repair::spelling(text) else { return guessed(engine, text, fault, vec![]) };
+    match execute(engine, &spelled, &split::code(&spelled), false) {
+        Ok(done) => Ok(with_notes(done, notes)),
+        Err(fault) => guessed(engine, &spelled, fault, notes),
+    }
 }
 
 /// Follows the hints, each a nearest name, as long as they lead on; what comes out is run only if it reads.
@@ -219,7 +213,7 @@ fn guessed(
         let Some(guess) = hint.guess else { break };
         notes.push(format!("{} was read as {}", guess.from, guess.to));
         sql = guess.sql;
-        match execute(engine, &sql, true) {
+        match execute(engine, &sql, &split::code(&sql), true) {
             Ok(done) => return Ok(with_notes(done, notes)),
             Err(next) if next.kind == FaultKind::Sql => fault = next.message,
             // It writes, or is not allowed: then it is only shown.
@@ -239,11 +233,15 @@ fn with_notes((mut result, seen): (StatementResult, Seen), notes: Vec<String>) -
 }
 
 /// Compiles and runs one statement with the agent's rights.
-fn execute(engine: &Engine, text: &str, read_only: bool) -> Result<(StatementResult, Seen), Fault> {
-    let code = split::code(text);
+fn execute(
+    engine: &Engine,
+    text: &str,
+    code: &[Token<'_>],
+    read_only: bool,
+) -> Result<(StatementResult, Seen), Fault> {
     let data = ["INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "SELECT", "EXPLAIN"];
     let data = code.first().is_some_and(|t| data.iter().any(|w| t.is(w)));
-    let (done, mut seen) = engine.guard.as_agent(read_only, data, || step(engine, text, &code));
+    let (done, mut seen) = engine.guard.as_agent(read_only, data, || step(engine, text, code));
     match done {
         Ok((result, dropped)) => {
             seen.dropped = dropped;

@@ -63,6 +63,12 @@ pub(crate) enum MemoryRequest {
     },
 }
 
+/// [`MemoryRequest::MountRows`] without a copy of the rows.
+#[derive(Debug, Serialize)]
+pub(crate) enum MountRows<'a> {
+    MountRows { table: &'a str, first: bool, rows: &'a [Row] },
+}
+
 /// Its answers.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum MemoryReply {

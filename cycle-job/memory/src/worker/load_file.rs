@@ -14,8 +14,7 @@ use super::mount::quote;
 use crate::guard::{Seen, names};
 use crate::mounts::Mount;
 use crate::protocol::{Fault, FaultKind};
-use crate::sql::split;
-use crate::sql::tokens::{Kind, unquote};
+use crate::sql::tokens::{Kind, Token, unquote};
 use crate::tool::StatementResult;
 use crate::value::Value;
 
@@ -34,9 +33,8 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// None if `sql` is another statement.
-    pub(super) fn parse(sql: &str) -> Option<Result<Self, Fault>> {
-        let code = split::code(sql);
+    /// None if it is another statement.
+    pub(super) fn parse(code: &[Token<'_>]) -> Option<Result<Self, Fault>> {
         let at = usize::from(code.first().is_some_and(|t| t.is("SELECT")));
         if !code.get(at)?.is("load_table") || code.get(at + 1)?.text != "(" {
             return None;
@@ -309,19 +307,23 @@ fn type_of(value: &Value) -> Type {
 mod tests {
     use super::*;
 
+    fn parse(sql: &str) -> Option<Result<Load, Fault>> {
+        Load::parse(&crate::sql::split::code(sql))
+    }
+
     #[test]
     fn the_statement_is_read_bare_and_after_select() {
         let load = |durable| Load { path: "a b.csv".into(), table: "t".into(), durable };
-        assert_eq!(Load::parse("load_table('a b.csv','t')").unwrap().unwrap(), load(false));
+        assert_eq!(parse("load_table('a b.csv','t')").unwrap().unwrap(), load(false));
         assert_eq!(
-            Load::parse("SELECT load_table ( 'a b.csv' , 't', 'durable' )").unwrap().unwrap(),
+            parse("SELECT load_table ( 'a b.csv' , 't', 'durable' )").unwrap().unwrap(),
             load(true)
         );
-        assert_eq!(Load::parse("-- x\nselect LOAD_TABLE('a b.csv','t') AS n").unwrap().unwrap(), load(false));
-        assert!(Load::parse("select load_table('a')").unwrap().is_err());
-        assert!(Load::parse("select load_table('a' || 'b', 't')").unwrap().is_err());
-        assert!(Load::parse("load_table('a','t','forever')").unwrap().is_err());
-        assert!(Load::parse("select 'load_table(1,2)'").is_none());
+        assert_eq!(parse("-- x\nselect LOAD_TABLE('a b.csv','t') AS n").unwrap().unwrap(), load(false));
+        assert!(parse("select load_table('a')").unwrap().is_err());
+        assert!(parse("select load_table('a' || 'b', 't')").unwrap().is_err());
+        assert!(parse("load_table('a','t','forever')").unwrap().is_err());
+        assert!(parse("select 'load_table(1,2)'").is_none());
     }
 
     #[test]

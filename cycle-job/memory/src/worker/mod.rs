@@ -12,7 +12,7 @@ mod warnings;
 
 use std::process::ExitCode;
 
-pub(crate) use engine::{MemoryReply, MemoryRequest};
+pub(crate) use engine::{MemoryReply, MemoryRequest, MountRows};
 pub(crate) use ledger::{LedgerReply, LedgerRequest};
 pub(crate) use mount::quote;
 pub(crate) use seal::{COMPACTED, durable_tables};

@@ -62,7 +62,9 @@ pub enum CallError {
         tokens: Option<Tokens>,
     },
     /// The provider refuses such calls: key, name, parameters, credit.
-    #[error("the model's provider refused the call ({status}): {message}; check spec.executor.model and its key")]
+    #[error(
+        "the model's provider refused the call ({status}): {message}; check spec.executor.model and its key"
+    )]
     Refused {
         /// HTTP status; 0 if the call was never made.
         status: u16,
@@ -90,7 +92,9 @@ pub fn wait_before_retry(error: &CallError, tries: u32, waited: Duration, jitter
     if !error.is_retryable() || tries >= TRIES {
         return None;
     }
-    let own = Duration::from_secs(1 << tries.saturating_sub(1).min(6)).min(LONGEST_WAIT).mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0);
+    let own = Duration::from_secs(1 << tries.saturating_sub(1).min(6))
+        .min(LONGEST_WAIT)
+        .mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0);
     let wait = match error {
         // The provider's hint is a lower bound: coming back earlier only makes it longer.
         CallError::Busy { retry_after: Some(hint), .. } => own.max(*hint),
@@ -140,7 +144,8 @@ pub fn from_status(status: u16, headers: &dyn Fn(&str) -> Option<String>, body: 
     if matches!(status, 400 | 413 | 422) && says_overflow(&lower) {
         return CallError::Overflow { message };
     }
-    let out_of_credit = lower.contains("insufficient_quota") || lower.contains("billing") || lower.contains("credit balance");
+    let out_of_credit =
+        lower.contains("insufficient_quota") || lower.contains("billing") || lower.contains("credit balance");
     let may_retry = match headers("x-should-retry").as_deref() {
         Some("false") => false,
         Some("true") => true,
@@ -171,7 +176,8 @@ fn says_overflow(body: &str) -> bool {
 
 /// `retry-after-ms`, then `retry-after` as seconds or as a date.
 fn retry_after(headers: &dyn Fn(&str) -> Option<String>, now: jiff::Timestamp) -> Option<Duration> {
-    let number = |text: &str| text.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0 && *n < 1e9);
+    let number =
+        |text: &str| text.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0 && *n < 1e9);
     if let Some(ms) = headers("retry-after-ms").as_deref().and_then(number) {
         return Some(Duration::from_secs_f64(ms / 1000.0));
     }
@@ -196,8 +202,12 @@ pub fn provider_message(body: &str) -> String {
 /// How much of the conversation may stay after an overflow, in bytes. `sent` is what was sent; the numbers
 /// of the provider's message (its limit and what it counted) make the guess better.
 pub fn target_after_overflow(message: &str, sent: usize) -> usize {
-    let numbers: Vec<usize> =
-        message.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).filter(|n| (512..100_000_000).contains(n)).take(2).collect();
+    let numbers: Vec<usize> = message
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|n| n.parse().ok())
+        .filter(|n| (512..100_000_000).contains(n))
+        .take(2)
+        .collect();
     match numbers[..] {
         [a, b] if a != b => {
             let (limit, counted) = (a.min(b), a.max(b));

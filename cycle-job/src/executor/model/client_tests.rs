@@ -10,7 +10,9 @@ fn none(_: &str) -> Option<String> {
 #[test]
 fn a_providers_hint_is_a_lower_bound_and_patience_ends() {
     let busy = |seconds| CallError::Busy { status: 429, retry_after: seconds, message: String::new() };
-    let wait = |error: &CallError, tries, waited| wait_before_retry(error, tries, Duration::from_secs(waited), 1.0).map(|d| d.as_secs());
+    let wait = |error: &CallError, tries, waited| {
+        wait_before_retry(error, tries, Duration::from_secs(waited), 1.0).map(|d| d.as_secs())
+    };
     assert_eq!(wait(&busy(None), 1, 0), Some(1));
     assert_eq!(wait(&busy(None), 4, 0), Some(8));
     assert_eq!(wait(&busy(Some(Duration::from_secs(37))), 1, 0), Some(37));
@@ -31,7 +33,8 @@ fn statuses_become_what_a_caller_does_differently() {
         assert_eq!(error, CallError::Refused { status, message: "no such model".into() });
         assert_eq!(error.class(), FailureClass::ExecutorFailed);
     }
-    let quota = "{\"error\": {\"message\": \"You exceeded your current quota\", \"code\": \"insufficient_quota\"}}";
+    let quota =
+        "{\"error\": {\"message\": \"You exceeded your current quota\", \"code\": \"insufficient_quota\"}}";
     assert!(!from_status(429, &none, quota).is_retryable());
     let no = |name: &str| (name == "x-should-retry").then(|| "false".to_owned());
     assert!(!from_status(503, &no, "").is_retryable());
@@ -47,7 +50,9 @@ fn statuses_become_what_a_caller_does_differently() {
 #[test]
 fn retry_after_is_read_in_each_of_its_forms() {
     let now: jiff::Timestamp = "2026-12-01T10:00:00Z".parse().unwrap();
-    let read = |name: &'static str, value: &'static str| retry_after(&move |n: &str| (n == name).then(|| value.to_owned()), now);
+    let read = |name: &'static str, value: &'static str| {
+        retry_after(&move |n: &str| (n == name).then(|| value.to_owned()), now)
+    };
     assert_eq!(read("retry-after", "7"), Some(Duration::from_secs(7)));
     assert_eq!(read("retry-after", "0.5"), Some(Duration::from_millis(500)));
     assert_eq!(read("retry-after-ms", "250"), Some(Duration::from_millis(250)));
@@ -79,11 +84,24 @@ impl Llm for Script {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_reply_is_paid_for_and_tried_again() {
-    let reply = Reply { text: "ok".into(), calls: vec![], stop: super::super::transcript::Stop::Normal, tokens: Tokens::default(), raw: None };
+    let reply = Reply {
+        text: "ok".into(),
+        calls: vec![],
+        stop: super::super::transcript::Stop::Normal,
+        tokens: Tokens::default(),
+        raw: None,
+    };
     let script = Script(Mutex::new(vec![
-        Err(CallError::Busy { status: 529, retry_after: Some(Duration::from_secs(20)), message: String::new() }),
+        Err(CallError::Busy {
+            status: 529,
+            retry_after: Some(Duration::from_secs(20)),
+            message: String::new(),
+        }),
         Err(CallError::Incomplete { message: "cut".into(), tokens: None }),
-        Err(CallError::Incomplete { message: "no choices".into(), tokens: Some(Tokens { input: 5, cached: 0, output: 1 }) }),
+        Err(CallError::Incomplete {
+            message: "no choices".into(),
+            tokens: Some(Tokens { input: 5, cached: 0, output: 1 }),
+        }),
         Ok(reply.clone()),
     ]));
     let part = Part { name: "task", required: true, text: "x".repeat(400) };

@@ -135,8 +135,11 @@ pub(super) fn http_request(config: &PlanConfig) -> Declaration {
         .iter()
         .map(|h| h.port.map_or_else(|| h.host.clone(), |p| format!("{}:{p}", h.host)))
         .collect();
-    let secrets: Vec<String> =
-        config.secrets.iter().map(|s| format!("{{{{secret:{}}}}} for {}", s.name, s.allowed_hosts.join(", "))).collect();
+    let secrets: Vec<String> = config
+        .secrets
+        .iter()
+        .map(|s| format!("{{{{secret:{}}}}} for {}", s.name, s.allowed_hosts.join(", ")))
+        .collect();
     let secrets = if secrets.is_empty() {
         String::new()
     } else {
@@ -144,7 +147,10 @@ pub(super) fn http_request(config: &PlanConfig) -> Declaration {
     };
     declare(
         "http_request",
-        &format!("Make an HTTP request to one of: {}.{secrets} The whole response is kept in __tool_results.", hosts.join(", ")),
+        &format!(
+            "Make an HTTP request to one of: {}.{secrets} The whole response is kept in __tool_results.",
+            hosts.join(", ")
+        ),
         &["url"],
         json!({
             "method": {"type": "string", "enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"], "description": "Default GET."},

@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use cicada_contract::text::{cut, sha256_hex};
-use cicada_memory::ledger::{FileEntry, HumanRequest, OutgoingMessage, StepRecord, ToolDigest, ToolResultRecord};
-use cicada_memory::{LedgerWorker, MOUNTS, MemoryWorker, Value as Cell};
-use jiff::{SignedDuration, Timestamp};
+use cicada_memory::ledger::{FileEntry, StepRecord, ToolDigest, ToolResultRecord};
+use cicada_memory::{LedgerWorker, MemoryWorker};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use super::ModelError;
 use super::facts::quote;
 use super::http::{HttpResponse, Rules};
+use super::mcp::Servers;
 use super::prompt::{defang, result_block};
 use super::redact::Redactor;
 use super::results;
@@ -24,8 +25,6 @@ use crate::executor::sql::{self, SqlExecutorError};
 use crate::phase::acquire::Claim;
 use crate::phase::checkpoint::checkpoint;
 
-/// How long a question waits for an answer.
-const QUESTION_EXPIRES: SignedDuration = SignedDuration::from_hours(72);
 /// Contents above this are objects of the store.
 const LEDGER_BYTES: usize = 4096;
 
@@ -72,6 +71,7 @@ pub(super) struct Desk<'c> {
     pub(super) files: Vec<FileEntry>,
     pub(super) redactor: Redactor,
     pub(super) rules: Rules,
+    pub(super) servers: Servers,
     pub(super) before: SpentBefore,
     /// Messages of this attempt.
     pub(super) messages: u32,
@@ -90,7 +90,10 @@ pub(super) struct Desk<'c> {
 }
 
 impl<'c> Desk<'c> {
-    #[expect(clippy::too_many_arguments, reason = "each is a part of its own; a builder would only rename them")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is a part of its own; a builder would only rename them"
+    )]
     pub(super) fn new(
         cx: &'c Context,
         claim: &'c mut Claim,
@@ -99,6 +102,7 @@ impl<'c> Desk<'c> {
         files: Vec<FileEntry>,
         redactor: Redactor,
         rules: Rules,
+        servers: Servers,
         before: SpentBefore,
     ) -> Self {
         Self {
@@ -109,6 +113,7 @@ impl<'c> Desk<'c> {
             files,
             redactor,
             rules,
+            servers,
             before,
             messages: 0,
             written: BTreeSet::new(),
@@ -140,10 +145,13 @@ impl<'c> Desk<'c> {
             ToolCall::RequestHumanInput { question, options } => self.ask(question, options)?,
             ToolCall::ReadFile { path, offset, limit } => self.read_file(path, *offset, *limit),
             ToolCall::WriteFile { path, content, append } => self.write_file(path, content, *append)?,
-            ToolCall::RecallResult { result_id, offset, limit } => self.recall(result_id, *offset, *limit).await?,
+            ToolCall::RecallResult { result_id, offset, limit } => {
+                self.recall(result_id, *offset, *limit).await?
+            }
             ToolCall::HttpRequest(request) => self.http(call, request).await?,
-            // `finish` is the loop's own, and no MCP tool is offered.
-            ToolCall::Finish(_) | ToolCall::Mcp { .. } => Said::error("this tool was not expected here"),
+            ToolCall::Mcp { name, arguments } => self.mcp(call, name, arguments).await?,
+            // `finish` is the loop's own.
+            ToolCall::Finish(_) => Said::error("this tool was not expected here"),
         };
         Ok(self.done(call, said, started))
     }
@@ -157,7 +165,8 @@ impl<'c> Desk<'c> {
             "ok": !said.failed, "bytes": text.len(), "ms": u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
             "result": said.result_id, "error": said.failed.then(|| cut(&text, 300)),
         });
-        let answer = Answer { call_id: call.id.clone(), name: call.name.clone(), text, result_id: said.result_id };
+        let answer =
+            Answer { call_id: call.id.clone(), name: call.name.clone(), text, result_id: said.result_id };
         Done { answer, failed: said.failed, record }
     }
 
@@ -166,7 +175,9 @@ impl<'c> Desk<'c> {
         let (memory, result) = sql::batch(self.cx, memory, sql).await;
         self.memory = Some(memory);
         match result {
-            Ok(result) => Ok(Said { text: defang(&result.text), failed: result.error.is_some(), result_id: None }),
+            Ok(result) => {
+                Ok(Said { text: defang(&result.text), failed: result.error.is_some(), result_id: None })
+            }
             Err(SqlExecutorError::Stopped(stop)) => Err(ModelError::Stopped(stop)),
             Err(error) => Err(ModelError::Sql(error)),
         }
@@ -177,92 +188,13 @@ impl<'c> Desk<'c> {
         self.sql(format!("SELECT load_table({}, {}{durable})", quote(path), quote(table))).await
     }
 
-    fn send_message(
-        &mut self,
-        channel: &str,
-        to: &str,
-        subject: Option<String>,
-        body: &str,
-        reply_to: Option<String>,
-    ) -> Result<Said, ModelError> {
-        let config = &self.cx.plan.config;
-        let limits = &config.limits;
-        let channel = match (channel, config.channels.keys().next()) {
-            ("", Some(only)) if config.channels.len() == 1 => only.as_str(),
-            (name, _) => name,
-        };
-        let names = config.channels.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-        if !config.channels.contains_key(channel) {
-            return Ok(Said::error(format!("not sent: there is no channel {channel:?}; the manifest has: {names}")));
-        }
-        if !self.may_write_to(channel, to)? {
-            return Ok(Said::error(format!(
-                "not sent: {} on {channel} is no contact that you may write to (see allow_outbound in __contacts); a person can allow it in the manifest",
-                cut(to, 100)
-            )));
-        }
-        let over = |limit: u32, sent: u32| limit > 0 && sent >= limit;
-        if over(limits.messages_per_cycle, self.messages) || over(limits.messages_per_day, self.before.messages_today + self.messages) {
-            return Ok(Said::error("not sent: limits.messagesPerCycle or messagesPerDay is reached; say it in one message next time"));
-        }
-        let now = self.cx.now();
-        let cycle = &self.cx.plan.run.cycle;
-        // The same text to the same person in one cycle is one message, whichever attempt wrote it.
-        let key = json!([cycle.uid, channel, to, subject, body]).to_string();
-        let message = OutgoingMessage {
-            id: format!("m-{}", &sha256_hex(key)[..32]),
-            channel: channel.to_owned(),
-            to: to.to_owned(),
-            subject,
-            body: body.to_owned(),
-            conversation: reply_to.map(|id| self.conversation_of(&id)).transpose()?.flatten(),
-            attachments_json: None,
-            cycle: cycle.name.clone(),
-        };
-        block_in_place(|| self.ledger.add_outgoing(std::slice::from_ref(&message), now))?;
-        self.messages += 1;
-        self.stale.insert("__messages");
-        Ok(Said::ok(format!("queued as {}; it leaves when this cycle has been saved", message.id)))
-    }
-
-    /// The manifest decides; addresses are compared without case.
-    fn may_write_to(&mut self, channel: &str, to: &str) -> Result<bool, ModelError> {
-        let rows = block_in_place(|| self.ledger.load_tables(&self.cx.plan.config, &self.files, self.cx.now(), &["__contacts"]))?;
-        let Some(mount) = MOUNTS.iter().find(|m| m.name == "__contacts") else { return Ok(false) };
-        let cell = |row: &'_ cicada_memory::Row, column: &str| mount.column(column).and_then(|n| row.get(n)).map(Cell::display).unwrap_or_default();
-        let wanted = to.trim().to_lowercase();
-        Ok(rows.rows("__contacts").iter().any(|row| {
-            cell(row, "channel") == channel && cell(row, "address").trim().to_lowercase() == wanted && cell(row, "allow_outbound") == "1"
-        }))
-    }
-
-    fn conversation_of(&mut self, message_id: &str) -> Result<Option<String>, ModelError> {
-        let sql = format!("SELECT conversation_id FROM messages WHERE message_id = {}", quote(message_id));
-        let rows = block_in_place(|| self.ledger.query(&sql, 1))?;
-        Ok(rows.rows.first().and_then(|r| r.first()).filter(|v| !v.is_null()).map(Cell::display))
-    }
-
-    fn ask(&mut self, question: &str, options: &[String]) -> Result<Said, ModelError> {
-        let now = self.cx.now();
-        let cycle = &self.cx.plan.run.cycle;
-        // Short, because a person types it.
-        let id = format!("h-{}", &sha256_hex(json!([cycle.uid, question, options]).to_string())[..8]);
-        let request = HumanRequest {
-            id: id.clone(),
-            question: question.to_owned(),
-            options: options.to_vec(),
-            cycle: cycle.name.clone(),
-            at: now,
-            expires_at: now + QUESTION_EXPIRES,
-        };
-        block_in_place(|| self.ledger.add_human_request(&request))?;
-        Ok(Said::ok(format!("asked as {id}; the answer comes in a later cycle, or the request expires at {}", request.expires_at)))
-    }
-
     async fn recall(&mut self, result_id: &str, offset: u64, limit: u64) -> Result<Said, ModelError> {
         let now = self.cx.now();
         let Some(found) = block_in_place(|| self.ledger.recall_result(result_id, now))? else {
-            return Ok(Said::error(format!("there is no result {}; SELECT result_id, tool_name FROM __tool_results", cut(result_id, 100))));
+            return Ok(Said::error(format!(
+                "there is no result {}; SELECT result_id, tool_name FROM __tool_results",
+                cut(result_id, 100)
+            )));
         };
         let content = match (found.content, found.blob_key) {
             (Some(content), _) => content,
@@ -294,16 +226,47 @@ impl<'c> Desk<'c> {
     }
 
     async fn http_result(&mut self, response: &HttpResponse) -> Result<Said, ModelError> {
-        let kept = self.keep("http_request", Some(&response.url), &response.body, response.is_truncated).await?;
+        let kept =
+            self.keep("http_request", Some(&response.url), &response.body, response.is_truncated).await?;
         let headers: Vec<String> = response
             .headers
             .iter()
-            .filter(|(name, _)| matches!(name.as_str(), "content-type" | "location" | "retry-after" | "link" | "etag"))
+            .filter(|(name, _)| {
+                matches!(name.as_str(), "content-type" | "location" | "retry-after" | "link" | "etag")
+            })
             .map(|(name, value)| format!("{name}: {}", cut(value, 300)))
             .collect();
         let head = format!("HTTP {} {}\n{}", response.status, cut(&response.url, 500), headers.join("\n"));
-        let text = format!("{}\n{}", result_block("http headers", &head), results::show("http response", &kept));
+        let text =
+            format!("{}\n{}", result_block("http headers", &head), results::show("http response", &kept));
         Ok(Said { text, failed: response.status >= 400, result_id: Some(kept.id) })
+    }
+
+    async fn mcp(
+        &mut self,
+        call: &Call,
+        name: &str,
+        arguments: &serde_json::Map<String, Value>,
+    ) -> Result<Said, ModelError> {
+        let intent = if self.servers.is_read_only(name) { None } else { Some(self.intend(call).await?) };
+        let result = tokio::select! {
+            result = self.servers.call(name, arguments) => result,
+            stop = self.cx.shutdown.wait() => return Err(ModelError::Stopped(stop)),
+        };
+        if let Some(intent) = intent {
+            self.known(intent)?;
+        }
+        match result {
+            Ok(result) => {
+                let kept = self.keep(name, None, result.text.as_bytes(), false).await?;
+                Ok(Said {
+                    text: results::show(name, &kept),
+                    failed: result.is_error,
+                    result_id: Some(kept.id),
+                })
+            }
+            Err(error) => Ok(Said::error(format!("no result: {}", crate::failure::chain(&error)))),
+        }
     }
 
     /// Before a call that may change the world: the ledger of the start plus this intent is published, so
@@ -339,7 +302,13 @@ impl<'c> Desk<'c> {
     }
 
     /// Keeps a tool's result: in the ledger, or as an object where it is large.
-    pub(super) async fn keep(&mut self, tool: &str, url: Option<&str>, bytes: &[u8], is_truncated: bool) -> Result<Kept, ModelError> {
+    pub(super) async fn keep(
+        &mut self,
+        tool: &str,
+        url: Option<&str>,
+        bytes: &[u8],
+        is_truncated: bool,
+    ) -> Result<Kept, ModelError> {
         self.results += 1;
         let bytes = self.redactor.bytes(bytes);
         let cycle = self.cx.plan.run.cycle.name.clone();
@@ -383,7 +352,8 @@ impl<'c> Desk<'c> {
         let stale: Vec<&str> = std::mem::take(&mut self.stale).into_iter().collect();
         let Some(memory) = self.memory.as_mut().filter(|_| !stale.is_empty()) else { return Ok(()) };
         block_in_place(|| {
-            let mut mounts = self.ledger.load_tables(&self.cx.plan.config, &self.files, self.cx.now(), &stale)?;
+            let mut mounts =
+                self.ledger.load_tables(&self.cx.plan.config, &self.files, self.cx.now(), &stale)?;
             results::fill(&mut mounts, &self.contents, &self.fresh);
             memory.mount(&mounts)
         })?;
@@ -391,7 +361,14 @@ impl<'c> Desk<'c> {
     }
 
     /// Writes a step of the loop into the ledger.
-    pub(super) fn record(&mut self, step: u32, started_at: Timestamp, text: &str, calls: &[Value], usage: cicada_contract::report::Usage) -> Result<(), ModelError> {
+    pub(super) fn record(
+        &mut self,
+        step: u32,
+        started_at: Timestamp,
+        text: &str,
+        calls: &[Value],
+        usage: cicada_contract::report::Usage,
+    ) -> Result<(), ModelError> {
         let text = self.redactor.text(text);
         let record = StepRecord {
             cycle: self.cx.plan.run.cycle.name.clone(),

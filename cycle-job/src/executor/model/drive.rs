@@ -48,7 +48,8 @@ impl Loop<'_, '_> {
             let spent = self.usage.clone();
             let reply = self.call(&mut transcript).await?;
             let before = self.desk.before;
-            let next = turn::after_reply(&reply, self.offered, &limits, &before, &mut self.usage, &mut progress);
+            let next =
+                turn::after_reply(&reply, self.offered, &limits, &before, &mut self.usage, &mut progress);
             let text = reply.text.clone();
             transcript.push(Entry::Model(reply));
             let (end, records) = match next {
@@ -91,14 +92,21 @@ impl Loop<'_, '_> {
             match result {
                 Ok(reply) => {
                     add_call(&mut self.usage, reply.tokens, self.config.prices.as_ref());
-                    tracing::info!(tries, input = reply.tokens.input, output = reply.tokens.output, calls = reply.calls.len(), "model replied");
+                    tracing::info!(
+                        tries,
+                        input = reply.tokens.input,
+                        output = reply.tokens.output,
+                        calls = reply.calls.len(),
+                        "model replied"
+                    );
                     return Ok(reply);
                 }
                 Err(CallError::Overflow { message }) => {
                     let sent = transcript.bytes();
                     self.window = Some(sent / 10 * 9);
                     let all = sent + self.offered.bytes();
-                    let target = client::target_after_overflow(&message, all).saturating_sub(self.offered.bytes());
+                    let target =
+                        client::target_after_overflow(&message, all).saturating_sub(self.offered.bytes());
                     tracing::info!(sent, target, "the conversation is compacted");
                     transcript.compact(target.min(sent / 10 * 9))?;
                 }
@@ -108,7 +116,9 @@ impl Loop<'_, '_> {
                 }
             }
         }
-        Err(ModelError::Call(CallError::Overflow { message: "also after it was shortened several times".into() }))
+        Err(ModelError::Call(CallError::Overflow {
+            message: "also after it was shortened several times".into(),
+        }))
     }
 
     async fn tell(&mut self, now: bool) -> Result<(), ModelError> {
@@ -117,7 +127,10 @@ impl Loop<'_, '_> {
     }
 
     /// Works on the calls of one reply, in order.
-    async fn work(&mut self, tasks: &[(Call, Task)]) -> Result<(Vec<Answer>, Vec<Value>, Option<End>), ModelError> {
+    async fn work(
+        &mut self,
+        tasks: &[(Call, Task)],
+    ) -> Result<(Vec<Answer>, Vec<Value>, Option<End>), ModelError> {
         let (mut answers, mut records, mut failed) = (vec![], vec![], 0);
         let mut finish = None;
         for (call, task) in tasks {
@@ -132,7 +145,12 @@ impl Loop<'_, '_> {
                 }
             };
             failed += usize::from(done.failed);
-            tracing::info!(tool = call.name, ok = !done.failed, bytes = done.answer.text.len(), "tool called");
+            tracing::info!(
+                tool = call.name,
+                ok = !done.failed,
+                bytes = done.answer.text.len(),
+                "tool called"
+            );
             answers.push(done.answer);
             records.push(done.record);
         }

@@ -3,7 +3,9 @@
 use cicada_contract::PlanConfig;
 use cicada_memory::ledger::{FileEntry, Overview};
 use cicada_memory::mounts::Mount;
-use cicada_memory::{LedgerWorker, MOUNTS, MemoryWorker, Mounts, PromptOptions, Row, Rows, Value, WorkerError};
+use cicada_memory::{
+    LedgerWorker, MOUNTS, MemoryWorker, Mounts, PromptOptions, Row, Rows, Value, WorkerError,
+};
 use jiff::{SignedDuration, Timestamp};
 
 use super::prompt::{Card, Facts, HumanAnswer, NewMessage, Summary};
@@ -30,11 +32,19 @@ pub(super) fn gather(
     let mounts = ledger.load_tables(config, files, now, &tables)?;
     let since = last_final(ledger, &cx.plan.run.cycle.name)?;
     let mut warnings = overview.notices.clone();
-    warnings.extend(overview.open_intents.iter().map(|line| format!("a call of an earlier attempt: {line}; check before you repeat it")));
+    warnings.extend(
+        overview
+            .open_intents
+            .iter()
+            .map(|line| format!("a call of an earlier attempt: {line}; check before you repeat it")),
+    );
     Ok(Facts {
         charter: charter(config, &mounts),
         summaries: summaries(ledger)?,
-        schema: memory.schema_prompt(&PromptOptions { used: overview.tables_by_use.clone(), ..PromptOptions::default() })?,
+        schema: memory.schema_prompt(&PromptOptions {
+            used: overview.tables_by_use.clone(),
+            ..PromptOptions::default()
+        })?,
         warnings,
         cards: cards(&mounts),
         answers: answers(ledger, since, now)?,
@@ -73,7 +83,10 @@ fn rows<'m>(mounts: &'m Mounts, table: &str) -> impl Iterator<Item = Cells<'m>> 
 }
 
 fn charter(config: &PlanConfig, mounts: &Mounts) -> String {
-    rows(mounts, "__agent_config").next().and_then(|r| r.optional("charter")).unwrap_or_else(|| config.charter.clone())
+    rows(mounts, "__agent_config")
+        .next()
+        .and_then(|r| r.optional("charter"))
+        .unwrap_or_else(|| config.charter.clone())
 }
 
 fn cards(mounts: &Mounts) -> Vec<Card> {
@@ -123,12 +136,19 @@ fn column(rows: &Rows, row: usize, name: &str) -> Option<String> {
 
 /// When the last cycle began that ended as it should; what came later is new.
 fn last_final(ledger: &mut LedgerWorker, cycle: &str) -> Result<Timestamp, WorkerError> {
-    let sql = format!("SELECT max(started_at) AS at FROM cycles WHERE kind = 'final' AND cycle <> {}", quote(cycle));
+    let sql = format!(
+        "SELECT max(started_at) AS at FROM cycles WHERE kind = 'final' AND cycle <> {}",
+        quote(cycle)
+    );
     let rows = ledger.query(&sql, 1)?;
     Ok(column(&rows, 0, "at").and_then(|t| t.parse().ok()).unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
-fn answers(ledger: &mut LedgerWorker, since: Timestamp, now: Timestamp) -> Result<Vec<HumanAnswer>, WorkerError> {
+fn answers(
+    ledger: &mut LedgerWorker,
+    since: Timestamp,
+    now: Timestamp,
+) -> Result<Vec<HumanAnswer>, WorkerError> {
     let margin = since.checked_sub(CLOCK_MARGIN).unwrap_or(since);
     let sql = format!(
         "SELECT request_id, question, CASE WHEN state = 'answered' THEN answer END AS answer FROM human_requests \
@@ -148,7 +168,10 @@ fn answers(ledger: &mut LedgerWorker, since: Timestamp, now: Timestamp) -> Resul
 fn summaries(ledger: &mut LedgerWorker) -> Result<Vec<Summary>, WorkerError> {
     let mut all = vec![];
     for (kind, table) in [("messages", "message_summaries"), ("steps", "step_summaries")] {
-        let rows = ledger.query(&format!("SELECT text, created_at FROM {table} ORDER BY created_at DESC, summary_id DESC"), SUMMARIES)?;
+        let rows = ledger.query(
+            &format!("SELECT text, created_at FROM {table} ORDER BY created_at DESC, summary_id DESC"),
+            SUMMARIES,
+        )?;
         let newest = (0..rows.rows.len()).rev().map(|n| Summary {
             kind: kind.into(),
             until: column(&rows, n, "created_at").unwrap_or_default(),
@@ -167,7 +190,10 @@ fn own_schedules(cx: &Context, ledger: &mut LedgerWorker) -> Result<Vec<(String,
         if cx.plan.config.schedules.iter().any(|s| s.name == *name) {
             continue;
         }
-        let sql = format!("SELECT coalesce(name, schedule_key) AS name, instruction FROM schedules WHERE schedule_key = {}", quote(name));
+        let sql = format!(
+            "SELECT coalesce(name, schedule_key) AS name, instruction FROM schedules WHERE schedule_key = {}",
+            quote(name)
+        );
         let rows = ledger.query(&sql, 1)?;
         if let (Some(name), Some(instruction)) = (column(&rows, 0, "name"), column(&rows, 0, "instruction")) {
             found.push((name, instruction));

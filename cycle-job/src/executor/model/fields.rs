@@ -27,7 +27,8 @@ impl<'a> Fields<'a> {
 
     /// Like [`Self::text`], but may be empty.
     pub(super) fn any_text(&self, key: &str) -> Result<String, String> {
-        self.optional_text(key)?.ok_or_else(|| format!("{key} is missing from the arguments of {}", self.tool))
+        self.optional_text(key)?
+            .ok_or_else(|| format!("{key} is missing from the arguments of {}", self.tool))
     }
 
     pub(super) fn optional_text(&self, key: &str) -> Result<Option<String>, String> {
@@ -44,7 +45,9 @@ impl<'a> Fields<'a> {
             None => Ok(vec![]),
             Some(Value::Array(items)) => items
                 .iter()
-                .map(|v| v.as_str().map(str::to_owned).ok_or_else(|| format!("{key} must be an array of strings")))
+                .map(|v| {
+                    v.as_str().map(str::to_owned).ok_or_else(|| format!("{key} must be an array of strings"))
+                })
                 .collect(),
             Some(other) => Err(format!("{key} must be an array of strings, not {}", kind(other))),
         }
@@ -53,8 +56,12 @@ impl<'a> Fields<'a> {
     pub(super) fn number(&self, key: &str, default: u64) -> Result<u64, String> {
         match self.get(key) {
             None => Ok(default),
-            Some(Value::String(text)) => text.trim().parse().map_err(|_| format!("{key} must be a whole number, not {text:?}")),
-            Some(value) => value.as_u64().ok_or_else(|| format!("{key} must be a whole number from 0, not {value}")),
+            Some(Value::String(text)) => {
+                text.trim().parse().map_err(|_| format!("{key} must be a whole number, not {text:?}"))
+            }
+            Some(value) => {
+                value.as_u64().ok_or_else(|| format!("{key} must be a whole number from 0, not {value}"))
+            }
         }
     }
 
@@ -101,7 +108,8 @@ fn kind(value: &Value) -> &'static str {
 
 /// Arguments that would be right, from the schema: `{"path": string, "table": string, "durable"?: boolean}`.
 pub(super) fn example(schema: &Value) -> String {
-    let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let required: Vec<&str> =
+        schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let Some(properties) = schema["properties"].as_object() else { return "{}".into() };
     let fields: Vec<String> = properties
         .iter()

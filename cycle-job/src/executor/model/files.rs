@@ -42,7 +42,11 @@ fn open_inside(root: &Path, path: &Path) -> std::io::Result<std::fs::File> {
 }
 
 /// Puts the agent's own files of earlier cycles into the working directory.
-pub(super) async fn restore(cx: &Context, claim: &Claim, files: &mut Vec<FileEntry>) -> Result<(), ModelError> {
+pub(super) async fn restore(
+    cx: &Context,
+    claim: &Claim,
+    files: &mut Vec<FileEntry>,
+) -> Result<(), ModelError> {
     for stored in claim.store.list_files().await? {
         let Some(path) = stored.key.strip_prefix(PREFIX).and_then(|p| Some((p, safe(p)?))) else { continue };
         if files.iter().any(|f| f.path == path.0) {
@@ -68,12 +72,19 @@ fn entry(path: &str, target: &Path) -> std::io::Result<FileEntry> {
 
 impl Desk<'_> {
     pub(super) fn read_file(&mut self, path: &str, offset: u64, limit: u64) -> Said {
-        let Some(relative) = safe(path) else { return Said::error(format!("{:?} is not a path of __files", cut(path, 200))) };
+        let Some(relative) = safe(path) else {
+            return Said::error(format!("{:?} is not a path of __files", cut(path, 200)));
+        };
         let mut bytes = vec![];
-        let read = open_inside(&self.cx.work.files(), relative).and_then(|file| file.take(64 << 20).read_to_end(&mut bytes));
+        let read = open_inside(&self.cx.work.files(), relative)
+            .and_then(|file| file.take(64 << 20).read_to_end(&mut bytes));
         if read.is_err() {
             let known: Vec<&str> = self.files.iter().take(20).map(|f| f.path.as_str()).collect();
-            return Said::error(format!("there is no file {:?}; __files has: {}", cut(path, 200), known.join(", ")));
+            return Said::error(format!(
+                "there is no file {:?}; __files has: {}",
+                cut(path, 200),
+                known.join(", ")
+            ));
         }
         match String::from_utf8(bytes) {
             Ok(text) => Said::ok(results::slice(path, &text, offset, limit)),
@@ -82,13 +93,20 @@ impl Desk<'_> {
     }
 
     pub(super) fn write_file(&mut self, path: &str, content: &str, append: bool) -> Result<Said, ModelError> {
-        let Some(relative) = safe(path) else { return Ok(Said::error(format!("{:?} is not a relative path without ..", cut(path, 200)))) };
+        let Some(relative) = safe(path) else {
+            return Ok(Said::error(format!("{:?} is not a relative path without ..", cut(path, 200))));
+        };
         if self.cx.plan.config.files.iter().any(|f| f.path == path) {
-            return Ok(Said::error(format!("{path} comes from the manifest and is read-only; write under another name")));
+            return Ok(Said::error(format!(
+                "{path} comes from the manifest and is read-only; write under another name"
+            )));
         }
-        let own = self.files.iter().filter(|f| !self.cx.plan.config.files.iter().any(|m| m.path == f.path)).count();
+        let own =
+            self.files.iter().filter(|f| !self.cx.plan.config.files.iter().any(|m| m.path == f.path)).count();
         if own >= FILES && !self.files.iter().any(|f| f.path == path) {
-            return Ok(Said::error(format!("{FILES} files of your own are the most; write into one that exists")));
+            return Ok(Said::error(format!(
+                "{FILES} files of your own are the most; write into one that exists"
+            )));
         }
         let root = self.cx.work.files();
         let mut old = String::new();
@@ -96,7 +114,10 @@ impl Desk<'_> {
             file.take(FILE_BYTES).read_to_string(&mut old)?;
         }
         if (old.len() + content.len()) as u64 > FILE_BYTES {
-            return Ok(Said::error(format!("a file may have {FILE_BYTES} bytes; this would have {}", old.len() + content.len())));
+            return Ok(Said::error(format!(
+                "a file may have {FILE_BYTES} bytes; this would have {}",
+                old.len() + content.len()
+            )));
         }
         let target = root.join(relative);
         write_new(&target, &root, relative, &format!("{old}{content}"))?;

@@ -15,6 +15,7 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode, Url};
 
 use super::address::is_public;
+use super::hosts::{host_matches, is_never_reachable, secret_host_matches};
 use super::tools::HttpCall;
 use crate::secrets::SecretText;
 
@@ -27,8 +28,16 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for one whole response.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Headers that decide where a request goes or how it is framed; not the model's to set.
-const OWN_HEADERS: [&str; 8] =
-    ["host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "proxy-authorization"];
+const OWN_HEADERS: [&str; 8] = [
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "upgrade",
+    "te",
+    "trailer",
+    "proxy-authorization",
+];
 
 /// Why a request was not made, or has no response. The texts are answers to the model.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +56,9 @@ pub enum HttpError {
         allowed: String,
     },
     /// The name leads to an address near us.
-    #[error("{host} resolves to {address}, which is not a public address; a person can allow it with private: true in spec.http.allowedHosts")]
+    #[error(
+        "{host} resolves to {address}, which is not a public address; a person can allow it with private: true in spec.http.allowedHosts"
+    )]
     NotPublic {
         /// Host of the URL.
         host: String,
@@ -189,8 +200,14 @@ impl Rules {
 
     fn prepare(&self, call: &HttpCall) -> Result<Prepared, HttpError> {
         let method = match call.method.as_str() {
-            "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" => Method::from_bytes(call.method.as_bytes()).unwrap_or(Method::GET),
-            other => return Err(HttpError::BadRequest(format!("method {other} is not one of GET, HEAD, POST, PUT, PATCH, DELETE"))),
+            "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" => {
+                Method::from_bytes(call.method.as_bytes()).unwrap_or(Method::GET)
+            }
+            other => {
+                return Err(HttpError::BadRequest(format!(
+                    "method {other} is not one of GET, HEAD, POST, PUT, PATCH, DELETE"
+                )));
+            }
         };
         let url = parse_url(&call.url)?;
         self.allowed_host(&url)?;
@@ -227,7 +244,10 @@ impl Rules {
                 return Err(HttpError::UnknownSecret { name: name.to_owned(), known });
             };
             if url.scheme() != "https" || !secret.hosts.iter().any(|h| secret_host_matches(h, url)) {
-                return Err(HttpError::SecretNotForHost { name: name.to_owned(), hosts: secret.hosts.join(", ") });
+                return Err(HttpError::SecretNotForHost {
+                    name: name.to_owned(),
+                    hosts: secret.hosts.join(", "),
+                });
             }
             filled.push_str(&rest[..at]);
             filled.push_str(secret.value.expose());
@@ -240,11 +260,18 @@ impl Rules {
 
     fn allowed_host(&self, url: &Url) -> Result<&AllowedHost, HttpError> {
         let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(0));
-        self.allowed.iter().find(|a| a.port.unwrap_or(443) == port && host_matches(&a.host, host)).ok_or_else(|| HttpError::NotAllowed {
-            host: host.to_owned(),
-            port,
-            allowed: self.allowed.iter().map(|a| format!("{}:{}", a.host, a.port.unwrap_or(443))).collect::<Vec<_>>().join(", "),
-        })
+        self.allowed.iter().find(|a| a.port.unwrap_or(443) == port && host_matches(&a.host, host)).ok_or_else(
+            || HttpError::NotAllowed {
+                host: host.to_owned(),
+                port,
+                allowed: self
+                    .allowed
+                    .iter()
+                    .map(|a| format!("{}:{}", a.host, a.port.unwrap_or(443)))
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            },
+        )
     }
 
     /// Resolves once and checks all of it: a name that leads to both kinds of address is refused.
@@ -252,10 +279,17 @@ impl Rules {
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let found = match host.parse::<IpAddr>() {
             Ok(address) => vec![address],
-            Err(_) => self.resolver.resolve(host).await.map_err(|source| HttpError::Resolve { host: host.to_owned(), source })?,
+            Err(_) => self
+                .resolver
+                .resolve(host)
+                .await
+                .map_err(|source| HttpError::Resolve { host: host.to_owned(), source })?,
         };
         if found.is_empty() {
-            return Err(HttpError::Resolve { host: host.to_owned(), source: std::io::ErrorKind::NotFound.into() });
+            return Err(HttpError::Resolve {
+                host: host.to_owned(),
+                source: std::io::ErrorKind::NotFound.into(),
+            });
         }
         let refused = |a: &&IpAddr| if private { is_never_reachable(**a) } else { !is_public(**a) };
         if let Some(address) = found.iter().find(refused) {
@@ -266,51 +300,18 @@ impl Rules {
     }
 }
 
-/// Addresses that even `private: true` does not open: link-local (the clouds' metadata services), multicast,
-/// and the unspecified address, which means this machine.
-fn is_never_reachable(address: IpAddr) -> bool {
-    let v4 = match address {
-        IpAddr::V4(v4) => Some(v4),
-        IpAddr::V6(v6) => v6.to_ipv4_mapped(),
-    };
-    if let Some(v4) = v4 {
-        return v4.is_link_local() || v4.is_multicast() || v4.is_unspecified() || v4.is_broadcast();
-    }
-    let IpAddr::V6(v6) = address else { return false };
-    // fd00:ec2::/32 is where one cloud keeps its metadata service in IPv6; 64:ff9b::/32 reaches any IPv4.
-    v6.is_unicast_link_local() || v6.is_multicast() || v6.is_unspecified() || v6.segments()[..2] == [0xfd00, 0x0ec2] || v6.segments()[..2] == [0x64, 0xff9b]
-}
-
 fn parse_url(text: &str) -> Result<Url, HttpError> {
     let bad = || HttpError::BadUrl(cicada_contract::text::cut(text, 200));
     let url = Url::parse(text.trim()).map_err(|_| bad())?;
-    let plain = matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.password().is_none();
+    let plain =
+        matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.password().is_none();
     if plain && url.host_str().is_some_and(|h| !h.is_empty()) { Ok(url) } else { Err(bad()) }
-}
-
-/// `pattern` is a name, an address or `*.name`. Both sides are brought to the form that URLs use.
-fn host_matches(pattern: &str, host: &str) -> bool {
-    let host = host.trim_end_matches('.').to_ascii_lowercase();
-    let (pattern, below) = match pattern.strip_prefix("*.") {
-        Some(rest) => (rest, true),
-        None => (pattern, false),
-    };
-    let Ok(pattern) = url::Host::parse(pattern.trim_end_matches('.')) else { return false };
-    let pattern = pattern.to_string().to_ascii_lowercase();
-    if below { host.strip_suffix(&pattern).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')) } else { host == pattern }
-}
-
-fn secret_host_matches(pattern: &str, url: &Url) -> bool {
-    let (host, port) = match pattern.rsplit_once(':').and_then(|(h, p)| Some((h, p.parse::<u16>().ok()?))) {
-        Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, port),
-        _ => (pattern, 443),
-    };
-    url.port_or_known_default() == Some(port) && host_matches(host, url.host_str().unwrap_or_default())
 }
 
 async fn send(request: &Prepared, addresses: &[SocketAddr]) -> Result<HttpResponse, HttpError> {
     let host = request.url.host_str().unwrap_or_default().to_owned();
-    let failed = |source: reqwest::Error| HttpError::Transport { host: host.clone(), source: source.without_url() };
+    let failed =
+        |source: reqwest::Error| HttpError::Transport { host: host.clone(), source: source.without_url() };
     let client = reqwest::Client::builder()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
@@ -338,7 +339,9 @@ async fn send(request: &Prepared, addresses: &[SocketAddr]) -> Result<HttpRespon
     let headers = response
         .headers()
         .iter()
-        .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .map(|(name, value)| {
+            (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+        })
         .collect();
     let mut body = vec![];
     let mut is_truncated = false;
@@ -362,14 +365,19 @@ fn redirect(request: &Prepared, response: &HttpResponse) -> Option<Result<Prepar
         return None;
     }
     let (_, location) = response.headers.iter().find(|(name, _)| name == "location")?;
-    let url = match request.url.join(location).map_err(|_| HttpError::BadUrl(cicada_contract::text::cut(location, 200))) {
+    let url = match request
+        .url
+        .join(location)
+        .map_err(|_| HttpError::BadUrl(cicada_contract::text::cut(location, 200)))
+    {
         Ok(url) => url,
         Err(error) => return Some(Err(error)),
     };
     if let Err(error) = parse_url(url.as_str()) {
         return Some(Err(error));
     }
-    let keeps_method = matches!(status.as_u16(), 307 | 308) || matches!(request.method, Method::GET | Method::HEAD);
+    let keeps_method =
+        matches!(status.as_u16(), 307 | 308) || matches!(request.method, Method::GET | Method::HEAD);
     if keeps_method && request.body_has_secret {
         return None;
     }

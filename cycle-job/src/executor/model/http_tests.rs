@@ -40,9 +40,17 @@ fn rules(allowed: &[(&str, u16, bool)], names: &[(&str, &str)]) -> Rules {
     Rules {
         allowed: allowed
             .iter()
-            .map(|(host, port, private)| AllowedHost { host: (*host).into(), port: Some(*port), private: *private })
+            .map(|(host, port, private)| AllowedHost {
+                host: (*host).into(),
+                port: Some(*port),
+                private: *private,
+            })
             .collect(),
-        secrets: vec![HostSecret { name: "crm".into(), value: secrets_dir("canary-value"), hosts: vec!["api.example.com".into()] }],
+        secrets: vec![HostSecret {
+            name: "crm".into(),
+            value: secrets_dir("canary-value"),
+            hosts: vec!["api.example.com".into()],
+        }],
         resolver: Arc::new(Names { answers, asked: Mutex::default() }),
     }
 }
@@ -56,7 +64,8 @@ async fn server() -> u16 {
     async fn echo(OriginalUri(uri): OriginalUri, headers: Headers, request: Request) -> String {
         let method = request.method().clone();
         let body = axum::body::to_bytes(request.into_body(), 1 << 20).await.unwrap();
-        let mut shown: Vec<String> = headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect();
+        let mut shown: Vec<String> =
+            headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect();
         shown.sort();
         format!("{method} {uri}\n{}\n\n{}", shown.join("\n"), String::from_utf8_lossy(&body))
     }
@@ -76,7 +85,10 @@ async fn server() -> u16 {
 
 #[tokio::test]
 async fn only_hosts_and_ports_of_the_manifest_are_reached() {
-    let rules = rules(&[("api.example.com", 443, false), ("*.shop.test", 8080, false)], &[("api.example.com", "8.8.8.8")]);
+    let rules = rules(
+        &[("api.example.com", 443, false), ("*.shop.test", 8080, false)],
+        &[("api.example.com", "8.8.8.8")],
+    );
     for (url, starts) in [
         ("https://other.example.com/", "other.example.com:443 is not in spec.http.allowedHosts"),
         ("http://api.example.com/", "api.example.com:80 is not in"),
@@ -94,8 +106,20 @@ async fn only_hosts_and_ports_of_the_manifest_are_reached() {
 
 #[tokio::test]
 async fn a_name_that_leads_near_us_is_refused_even_beside_a_public_address() {
-    for address in ["10.0.0.1", "127.0.0.1", "169.254.169.254", "::1", "::ffff:10.0.0.1", "64:ff9b::a00:1", "fd00::1", "224.0.0.1"] {
-        let rules = rules(&[("api.example.com", 443, false)], &[("api.example.com", "8.8.8.8"), ("api.example.com", address)]);
+    for address in [
+        "10.0.0.1",
+        "127.0.0.1",
+        "169.254.169.254",
+        "::1",
+        "::ffff:10.0.0.1",
+        "64:ff9b::a00:1",
+        "fd00::1",
+        "224.0.0.1",
+    ] {
+        let rules = rules(
+            &[("api.example.com", 443, false)],
+            &[("api.example.com", "8.8.8.8"), ("api.example.com", address)],
+        );
         let error = rules.request(&get("https://api.example.com/")).await.unwrap_err();
         assert!(matches!(error, HttpError::NotPublic { .. }), "{address}: {error}");
     }
@@ -103,13 +127,24 @@ async fn a_name_that_leads_near_us_is_refused_even_beside_a_public_address() {
     for url in ["http://2130706433/", "http://0x7f.1/", "http://[::ffff:7f00:1]/", "http://127.1/"] {
         let host = Url::parse(url).unwrap().host_str().unwrap().trim_matches(['[', ']']).to_owned();
         let error = rules(&[(&host, 80, false)], &[]).request(&get(url)).await.unwrap_err();
-        assert!(matches!(error, HttpError::NotPublic { .. } | HttpError::NotAllowed { .. }), "{url}: {error}");
+        assert!(
+            matches!(error, HttpError::NotPublic { .. } | HttpError::NotAllowed { .. }),
+            "{url}: {error}"
+        );
     }
 }
 
 #[tokio::test]
 async fn private_opens_neighbours_but_never_the_metadata_service() {
-    for address in ["169.254.169.254", "fd00:ec2::254", "fe80::1", "0.0.0.0", "224.0.0.1", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe"] {
+    for address in [
+        "169.254.169.254",
+        "fd00:ec2::254",
+        "fe80::1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "::ffff:169.254.169.254",
+        "64:ff9b::a9fe:a9fe",
+    ] {
         let rules = rules(&[("near.test", 80, true)], &[("near.test", address)]);
         let error = rules.request(&get("http://near.test/")).await.unwrap_err();
         assert!(matches!(error, HttpError::NotPublic { .. }), "{address}: {error}");
@@ -129,12 +164,18 @@ async fn the_checked_address_is_the_one_that_is_connected_to() {
 #[tokio::test]
 async fn each_redirect_is_checked_anew() {
     let port = server().await;
-    let rules = rules(&[("near.test", port, true), ("169.254.169.254", 80, true)], &[("near.test", "127.0.0.1")]);
+    let rules =
+        rules(&[("near.test", port, true), ("169.254.169.254", 80, true)], &[("near.test", "127.0.0.1")]);
     let url = |path: &str| format!("http://near.test:{port}{path}");
     assert!(matches!(rules.request(&get(url("/away"))).await, Err(HttpError::NotAllowed { .. })));
     assert!(matches!(rules.request(&get(url("/metadata"))).await, Err(HttpError::NotPublic { .. })));
     assert!(matches!(rules.request(&get(url("/loop"))).await, Err(HttpError::TooManyRedirects)));
-    let post = HttpCall { method: "POST".into(), url: url("/see"), headers: vec![("X-A".into(), "1".into())], body: Some("hi".into()) };
+    let post = HttpCall {
+        method: "POST".into(),
+        url: url("/see"),
+        headers: vec![("X-A".into(), "1".into())],
+        body: Some("hi".into()),
+    };
     let body = String::from_utf8(rules.request(&post).await.unwrap().body).unwrap();
     assert!(body.starts_with("GET /target\n") && body.contains("x-a: 1") && body.ends_with("\n\n"), "{body}");
     let kept = HttpCall { url: url("/keep"), ..post };
@@ -152,8 +193,14 @@ async fn a_body_above_the_bound_is_cut() {
 
 #[test]
 fn a_secret_goes_to_its_host_by_https_only() {
-    let rules = rules(&[("api.example.com", 443, false), ("api.example.com", 80, false), ("other.test", 443, false)], &[]);
-    let call = |url: &str| HttpCall { headers: vec![("Authorization".into(), "Bearer {{secret:crm}}".into())], ..get(url) };
+    let rules = rules(
+        &[("api.example.com", 443, false), ("api.example.com", 80, false), ("other.test", 443, false)],
+        &[],
+    );
+    let call = |url: &str| HttpCall {
+        headers: vec![("Authorization".into(), "Bearer {{secret:crm}}".into())],
+        ..get(url)
+    };
     let prepared = rules.prepare(&call("https://api.example.com/v1")).unwrap();
     assert_eq!(prepared.headers, [("authorization".to_owned(), "Bearer canary-value".to_owned())]);
     for url in ["http://api.example.com/v1", "https://other.test/"] {
@@ -161,7 +208,10 @@ fn a_secret_goes_to_its_host_by_https_only() {
         assert_eq!(error, "secret crm is sent by https and only to api.example.com");
     }
     let unknown = HttpCall { body: Some("{{secret:db}}".into()), ..get("https://api.example.com/") };
-    assert_eq!(rules.prepare(&unknown).err().unwrap().to_string(), "there is no secret db; the manifest has: crm");
+    assert_eq!(
+        rules.prepare(&unknown).err().unwrap().to_string(),
+        "there is no secret db; the manifest has: crm"
+    );
     // A URL is logged by everybody on the way: no placeholder is filled in there.
     let in_url = rules.prepare(&get("https://api.example.com/?k={{secret:crm}}")).unwrap();
     assert!(!in_url.url.as_str().contains("canary"));

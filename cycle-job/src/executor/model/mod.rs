@@ -13,7 +13,11 @@ mod drive;
 mod facts;
 mod fields;
 mod files;
+mod hosts;
 pub mod http;
+pub mod mcp;
+mod messages;
+mod openai;
 pub mod prompt;
 pub mod provider;
 pub mod redact;
@@ -47,6 +51,7 @@ use client::CallError;
 use desk::Desk;
 use drive::Loop;
 use http::{HostSecret, Rules, SystemResolver};
+use mcp::Servers;
 use provider::{ProviderError, ProviderModel, api_key};
 use redact::Redactor;
 use spend::Meter;
@@ -69,8 +74,13 @@ pub enum ModelError {
     /// What must be in the prompt does not fit.
     #[error(transparent)]
     Window(#[from] WindowTooSmall),
+    /// An MCP server of the manifest can't be used as it is written there.
+    #[error("{0}")]
+    Mcp(String),
     /// The day's budget was spent before.
-    #[error("limits.{limit} was spent before the first call; the next day begins at midnight of limits.timeZone")]
+    #[error(
+        "limits.{limit} was spent before the first call; the next day begins at midnight of limits.timeZone"
+    )]
     Budget {
         /// Name of the limit.
         limit: &'static str,
@@ -99,8 +109,10 @@ impl Classified for ModelError {
     fn class(&self) -> FailureClass {
         match self {
             Self::Secret(e) => e.class(),
-            Self::Provider(ProviderError::Secret(_) | ProviderError::NoKey { .. }) => FailureClass::SecretMissing,
-            Self::Provider(_) | Self::Window(_) => FailureClass::ExecutorFailed,
+            Self::Provider(ProviderError::Secret(_) | ProviderError::NoKey { .. }) => {
+                FailureClass::SecretMissing
+            }
+            Self::Provider(_) | Self::Window(_) | Self::Mcp(_) => FailureClass::ExecutorFailed,
             Self::Call(e) => e.class(),
             Self::Budget { .. } => FailureClass::BudgetExceeded,
             Self::Worker(_) => FailureClass::WorkerCrashed,
@@ -126,11 +138,21 @@ pub struct Bench {
 }
 
 /// Lets the model work.
-pub async fn run(cx: &Context, claim: &mut Claim, config: &ModelConfig, bench: Bench) -> Result<(Bench, Work), Failure> {
+pub async fn run(
+    cx: &Context,
+    claim: &mut Claim,
+    config: &ModelConfig,
+    bench: Bench,
+) -> Result<(Bench, Work), Failure> {
     Ok(try_run(cx, claim, config, bench).await?)
 }
 
-async fn try_run(cx: &Context, claim: &mut Claim, config: &ModelConfig, bench: Bench) -> Result<(Bench, Work), ModelError> {
+async fn try_run(
+    cx: &Context,
+    claim: &mut Claim,
+    config: &ModelConfig,
+    bench: Bench,
+) -> Result<(Bench, Work), ModelError> {
     let Bench { mut memory, mut ledger, mut files } = bench;
     let plan = &cx.plan.config;
     let key = api_key(config, &cx.secrets)?;
@@ -141,10 +163,12 @@ async fn try_run(cx: &Context, claim: &mut Claim, config: &ModelConfig, bench: B
     let before = spend::spent_before(cx, claim, &mut ledger, &overview).await?;
     files::restore(cx, claim, &mut files).await?;
     let told = block_in_place(|| open_intents(&mut ledger))?;
-    let facts = block_in_place(|| facts::gather(cx, &mut ledger, &mut memory, &files, &overview))?;
-    let offered = Offered::new(plan, vec![]);
+    let mut facts = block_in_place(|| facts::gather(cx, &mut ledger, &mut memory, &files, &overview))?;
+    let (servers, tools, notes) = Servers::connect(cx, &mut ledger).await?;
+    facts.warnings.extend(notes);
+    let offered = Offered::new(plan, tools);
     let prompt = prompt::build(plan, &cx.plan.run, &facts, cx.now());
-    let mut desk = Desk::new(cx, claim, memory, ledger, files, redactor, rules, before);
+    let mut desk = Desk::new(cx, claim, memory, ledger, files, redactor, rules, servers, before);
     desk.changed("__files");
     let mut work = Loop {
         desk: &mut desk,
@@ -175,7 +199,10 @@ async fn try_run(cx: &Context, claim: &mut Claim, config: &ModelConfig, bench: B
 fn finished(end: End, usage: Usage) -> Work {
     // The agent's own words are in the ledger's step; they may hold cells or addresses, so status gets none.
     let message = match end.ended_by {
-        Some(limit) => format!("ended by limits.{limit} after {} model and {} tool calls", usage.model_calls, usage.tool_calls),
+        Some(limit) => format!(
+            "ended by limits.{limit} after {} model and {} tool calls",
+            usage.model_calls, usage.tool_calls
+        ),
         None if end.summary.is_none() => "the model stopped without calling finish".to_owned(),
         None => format!("{} model and {} tool calls", usage.model_calls, usage.tool_calls),
     };
@@ -187,14 +214,24 @@ fn interrupted(stop: Stop, usage: Usage) -> Work {
         Stop::Timeout => ("timeout", "limits.timeout passed; committed batches are kept"),
         Stop::Signal => ("signal", "the pod was told to stop; committed batches are kept"),
     };
-    Work { outcome: Outcome::Unstated, message: message.into(), ended_by: Some(ended_by), usage, kind: SnapshotKind::Interrupted }
+    Work {
+        outcome: Outcome::Unstated,
+        message: message.into(),
+        ended_by: Some(ended_by),
+        usage,
+        kind: SnapshotKind::Interrupted,
+    }
 }
 
 /// Calls of earlier attempts of which no end is known, closed: the prompt of this cycle tells of them, and
 /// once it has ended no later one should.
 fn open_intents(ledger: &mut LedgerWorker) -> Result<Vec<StepRecord>, WorkerError> {
-    let rows = ledger.query("SELECT cycle, attempt, step, started_at, text FROM steps WHERE kind = 'intent' AND ended_at IS NULL", 200)?;
-    let text = |n: usize, column: &str| rows.get(n, column).map(cicada_memory::Value::display).unwrap_or_default();
+    let rows = ledger.query(
+        "SELECT cycle, attempt, step, started_at, text FROM steps WHERE kind = 'intent' AND ended_at IS NULL",
+        200,
+    )?;
+    let text =
+        |n: usize, column: &str| rows.get(n, column).map(cicada_memory::Value::display).unwrap_or_default();
     let found = (0..rows.rows.len()).filter_map(|n| {
         let started_at = text(n, "started_at").parse().ok()?;
         Some(StepRecord {
@@ -214,7 +251,9 @@ fn open_intents(ledger: &mut LedgerWorker) -> Result<Vec<StepRecord>, WorkerErro
 }
 
 fn rules(plan: &PlanConfig, secrets: &Secrets) -> Result<Rules, SecretError> {
-    let named = plan.secrets.iter().map(|s| Ok(HostSecret { name: s.name.clone(), value: secrets.get(&s.from)?, hosts: s.allowed_hosts.clone() }));
+    let named = plan.secrets.iter().map(|s| {
+        Ok(HostSecret { name: s.name.clone(), value: secrets.get(&s.from)?, hosts: s.allowed_hosts.clone() })
+    });
     let secrets = named.collect::<Result<_, SecretError>>()?;
     Ok(Rules { allowed: plan.http.allowed_hosts.clone(), secrets, resolver: Arc::new(SystemResolver) })
 }
@@ -226,7 +265,9 @@ fn redactor(plan: &PlanConfig, secrets: &Secrets, key: Option<&SecretText>) -> R
         match channel {
             Channel::Console {} => {}
             Channel::Webhook { signing_key, .. } => references.extend(signing_key.clone()),
-            Channel::Email { username, password, .. } => references.extend(username.iter().chain(password).cloned()),
+            Channel::Email { username, password, .. } => {
+                references.extend(username.iter().chain(password).cloned())
+            }
         }
     }
     if let StoreConfig::S3(s3) = &plan.store
@@ -235,7 +276,8 @@ fn redactor(plan: &PlanConfig, secrets: &Secrets, key: Option<&SecretText>) -> R
         let keys = ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
         references.extend(keys.map(|key| SecretRef { name: name.clone(), key: key.into() }));
     }
-    let values: Vec<SecretText> = references.iter().filter_map(|r| secrets.find(r).ok().flatten()).chain(key.cloned()).collect();
+    let values: Vec<SecretText> =
+        references.iter().filter_map(|r| secrets.find(r).ok().flatten()).chain(key.cloned()).collect();
     Redactor::new(values.iter().map(SecretText::expose))
 }
 
@@ -247,12 +289,17 @@ mod model_server;
 #[cfg(test)]
 pub(crate) fn test_config() -> cicada_contract::PlanConfig {
     use cicada_contract::plan::{
-        Channel, Executor, Http, Inbound, Limits, MemoryConfig, ModelConfig, Owner, PLAN_VERSION, PlanConfig, Provider, SelfManagement,
-        StoreConfig,
+        Channel, Executor, Http, Inbound, Limits, MemoryConfig, ModelConfig, Owner, PLAN_VERSION, PlanConfig,
+        Provider, SelfManagement, StoreConfig,
     };
     PlanConfig {
         version: PLAN_VERSION,
-        owner: Owner { cluster: "test".into(), namespace: "shop".into(), name: "price-watch".into(), uid: "u".into() },
+        owner: Owner {
+            cluster: "test".into(),
+            namespace: "shop".into(),
+            name: "price-watch".into(),
+            uid: "u".into(),
+        },
         charter: "Track prices.".into(),
         store: StoreConfig::Directory { path: "/tmp/none".into(), claim_name: None },
         executor: Executor::Model(ModelConfig {

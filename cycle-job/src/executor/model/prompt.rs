@@ -168,7 +168,11 @@ pub fn defang(text: &str) -> String {
     let mut rest = text;
     while let Some(at) = rest.find('<') {
         out.push_str(&rest[..at]);
-        let name = rest[at + 1..].trim_start_matches(['/', ' ', '\\']).get(..9).unwrap_or(&rest[at + 1..]).to_ascii_lowercase();
+        let name = rest[at + 1..]
+            .trim_start_matches(['/', ' ', '\\'])
+            .get(..9)
+            .unwrap_or(&rest[at + 1..])
+            .to_ascii_lowercase();
         let is_mark = name.starts_with("trusted") || name.starts_with("untrusted");
         out.push_str(if is_mark { "\\u003c" } else { "<" });
         rest = &rest[at + 1..];
@@ -179,8 +183,12 @@ pub fn defang(text: &str) -> String {
 
 fn system(config: &PlanConfig, charter: &str) -> String {
     let charter_policy = match config.self_management.charter {
-        CharterPolicy::Propose => "you may propose a change by UPDATE __agent_config SET charter = ...; a person decides",
-        CharterPolicy::Apply => "you may change it by UPDATE __agent_config SET charter = ...; it holds from the next cycle",
+        CharterPolicy::Propose => {
+            "you may propose a change by UPDATE __agent_config SET charter = ...; a person decides"
+        }
+        CharterPolicy::Apply => {
+            "you may change it by UPDATE __agent_config SET charter = ...; it holds from the next cycle"
+        }
         CharterPolicy::Deny => "you can't change it",
     };
     let mut text = format!(
@@ -200,9 +208,14 @@ Copy what you need into tables of your own.\n\
 - If nothing has to be done, finish with nothing_to_do. If you need a person, ask by request_human_input and finish as blocked.\n",
         config.owner.namespace, config.owner.name
     );
-    let skills: Vec<String> = config.skills.iter().map(|s| format!("- {}: {}", s.name, s.description)).collect();
+    let skills: Vec<String> =
+        config.skills.iter().map(|s| format!("- {}: {}", s.name, s.description)).collect();
     if !skills.is_empty() {
-        let _ = write!(text, "\nSkills (read the instructions in __agent_skills before you use one):\n{}\n", skills.join("\n"));
+        let _ = write!(
+            text,
+            "\nSkills (read the instructions in __agent_skills before you use one):\n{}\n",
+            skills.join("\n")
+        );
     }
     text.push('\n');
     text.push_str(&trusted("charter", charter));
@@ -211,13 +224,13 @@ Copy what you need into tables of your own.\n\
 
 fn summaries(summaries: &[Summary]) -> Option<String> {
     let lines = summaries.iter().map(|s| json!({"of": s.kind, "until": s.until, "text": s.text}));
-    (!summaries.is_empty()).then(|| format!("What happened before, in your own words:\n{}", untrusted("summaries", lines)))
+    (!summaries.is_empty())
+        .then(|| format!("What happened before, in your own words:\n{}", untrusted("summaries", lines)))
 }
 
 fn schema(schema: &str) -> Option<String> {
-    (!schema.is_empty()).then(|| {
-        format!("Your tables at the start of this cycle:\n{}", result_block("tables", schema))
-    })
+    (!schema.is_empty())
+        .then(|| format!("Your tables at the start of this cycle:\n{}", result_block("tables", schema)))
 }
 
 fn cards(cards: &[Card]) -> Option<String> {
@@ -226,7 +239,9 @@ fn cards(cards: &[Card]) -> Option<String> {
     }
     let mut cards: Vec<&Card> = cards.iter().collect();
     // Doing first, then what is urgent, then by age of the id: a total order, so the same bytes each time.
-    cards.sort_by(|a, b| (b.status == "doing", b.priority, &a.id).cmp(&(a.status == "doing", a.priority, &b.id)));
+    cards.sort_by(|a, b| {
+        (b.status == "doing", b.priority, &a.id).cmp(&(a.status == "doing", a.priority, &b.id))
+    });
     let more = cards.len().saturating_sub(CARDS);
     let lines = cards.iter().take(CARDS).map(|c| {
         json!({"id": c.id, "title": c.title, "status": c.status, "priority": c.priority, "due_at": c.due_at,
@@ -256,7 +271,10 @@ fn answers(answers: &[HumanAnswer]) -> Option<String> {
         .map(|a| {
             let asked = untrusted("your question", [json!({"request": a.request, "question": a.question})]);
             match &a.answer {
-                Some(answer) => format!("{asked}\n{}", trusted("answer of a person", &Value::String(answer.clone()).to_string())),
+                Some(answer) => format!(
+                    "{asked}\n{}",
+                    trusted("answer of a person", &Value::String(answer.clone()).to_string())
+                ),
                 None => format!("{asked}\n(nobody answered; the request expired)"),
             }
         })
@@ -266,7 +284,11 @@ fn answers(answers: &[HumanAnswer]) -> Option<String> {
 
 /// Messages of contacts that may instruct: trusted, but still JSON, so that one can't pose as the charter.
 fn contact_instructions(messages: &[NewMessage]) -> Option<String> {
-    let lines: Vec<String> = messages.iter().filter(|m| m.may_instruct).map(|m| fence(&message(m, MESSAGE_BYTES * 2).to_string())).collect();
+    let lines: Vec<String> = messages
+        .iter()
+        .filter(|m| m.may_instruct)
+        .map(|m| fence(&message(m, MESSAGE_BYTES * 2).to_string()))
+        .collect();
     (!lines.is_empty()).then(|| {
         format!("Messages of contacts who may instruct you (JSON):\n<trusted source=\"contacts\">\n{}\n</trusted>", lines.join("\n"))
     })
@@ -304,7 +326,8 @@ fn message(m: &NewMessage, max: usize) -> Value {
 fn task(config: &PlanConfig, run: &PlanRun, facts: &Facts, now: Timestamp) -> String {
     let zone = jiff::tz::TimeZone::get(&config.limits.time_zone).unwrap_or(jiff::tz::TimeZone::UTC);
     let local = now.to_zoned(zone).strftime("%A %Y-%m-%d %H:%M %Z").to_string();
-    let mut text = format!("It is {local} ({}).\nThis cycle runs because of:", now.strftime("%Y-%m-%dT%H:%M:%SZ"));
+    let mut text =
+        format!("It is {local} ({}).\nThis cycle runs because of:", now.strftime("%Y-%m-%dT%H:%M:%SZ"));
     for trigger in &run.triggers {
         let _ = write!(text, "\n- {}", reason(trigger));
     }
@@ -314,7 +337,8 @@ fn task(config: &PlanConfig, run: &PlanRun, facts: &Facts, now: Timestamp) -> St
     let mut instructions: Vec<(String, &str)> = vec![];
     for trigger in &run.triggers {
         let Some(name) = &trigger.schedule else { continue };
-        let instruction = config.schedules.iter().find(|s| s.name == *name).and_then(|s| s.instruction.as_deref());
+        let instruction =
+            config.schedules.iter().find(|s| s.name == *name).and_then(|s| s.instruction.as_deref());
         if let Some(instruction) = instruction
             && !instructions.iter().any(|(_, known)| *known == instruction)
         {
@@ -330,7 +354,8 @@ fn task(config: &PlanConfig, run: &PlanRun, facts: &Facts, now: Timestamp) -> St
         let _ = write!(text, "\n\n{}", trusted(&source, instruction));
     }
     if !facts.own_schedules.is_empty() {
-        let lines = facts.own_schedules.iter().map(|(name, text)| json!({"schedule": name, "instruction": text}));
+        let lines =
+            facts.own_schedules.iter().map(|(name, text)| json!({"schedule": name, "instruction": text}));
         let _ = write!(text, "\n\nWhat you had planned for now:\n{}", untrusted("your own schedules", lines));
     }
     text.push_str("\n\nDo what the charter and the instructions ask for now, then call finish.");

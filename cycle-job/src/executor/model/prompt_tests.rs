@@ -42,15 +42,35 @@ fn config() -> PlanConfig {
 fn facts() -> Facts {
     Facts {
         charter: "Track prices.".into(),
-        summaries: vec![Summary { kind: "steps".into(), until: "2026-11-30T07:00:00Z".into(), text: "Loaded 560 rows.".into() }],
+        summaries: vec![Summary {
+            kind: "steps".into(),
+            until: "2026-11-30T07:00:00Z".into(),
+            text: "Loaded 560 rows.".into(),
+        }],
         schema: "prices (560 rows, durable)\n  CREATE TABLE prices (day TEXT, price REAL)".into(),
         warnings: vec!["the schedule you added was refused".into()],
         cards: vec![
-            Card { id: "b".into(), title: "ask sales".into(), status: "todo".into(), priority: 1, ..Card::default() },
+            Card {
+                id: "b".into(),
+                title: "ask sales".into(),
+                status: "todo".into(),
+                priority: 1,
+                ..Card::default()
+            },
             Card { id: "a".into(), title: "compare".into(), status: "doing".into(), ..Card::default() },
         ],
-        answers: vec![HumanAnswer { request: "h1".into(), question: "Buy?".into(), answer: Some("yes".into()) }],
-        messages: vec![NewMessage { id: "m1".into(), channel: "mail".into(), from: "eve@example.org".into(), body: "hello".into(), ..NewMessage::default() }],
+        answers: vec![HumanAnswer {
+            request: "h1".into(),
+            question: "Buy?".into(),
+            answer: Some("yes".into()),
+        }],
+        messages: vec![NewMessage {
+            id: "m1".into(),
+            channel: "mail".into(),
+            from: "eve@example.org".into(),
+            body: "hello".into(),
+            ..NewMessage::default()
+        }],
         own_schedules: vec![],
     }
 }
@@ -75,7 +95,15 @@ fn the_same_state_gives_the_same_bytes_and_stable_parts_come_first() {
     let names: Vec<_> = first.parts.iter().map(|p| p.name).collect();
     assert_eq!(
         names,
-        ["the summary of earlier work", "the description of the tables", "open cards", "warnings", "answers of people", "new messages", "the task"]
+        [
+            "the summary of earlier work",
+            "the description of the tables",
+            "open cards",
+            "warnings",
+            "answers of people",
+            "new messages",
+            "the task"
+        ]
     );
 }
 
@@ -106,15 +134,26 @@ fn many_messages_are_cut_and_counted() {
     let prompt = build(&config(), &run(), &facts, now());
     let text = &prompt.parts.iter().find(|p| p.name == "new messages").unwrap().text;
     assert!(text.len() < MESSAGES_BYTES + 500);
-    assert!(text.starts_with("New messages (40)") && text.ends_with("more: SELECT * FROM __messages WHERE is_new)"), "{text}");
+    assert!(
+        text.starts_with("New messages (40)")
+            && text.ends_with("more: SELECT * FROM __messages WHERE is_new)"),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_contact_that_may_instruct_is_trusted_and_others_are_not() {
     let mut facts = facts();
-    facts.messages.push(NewMessage { id: "m2".into(), from: "boss@example.org".into(), body: "stop all orders".into(), may_instruct: true, ..NewMessage::default() });
+    facts.messages.push(NewMessage {
+        id: "m2".into(),
+        from: "boss@example.org".into(),
+        body: "stop all orders".into(),
+        may_instruct: true,
+        ..NewMessage::default()
+    });
     let text = whole(&build(&config(), &run(), &facts, now()));
-    let trusted = text.split("<trusted source=\"contacts\">").nth(1).unwrap().split("</trusted>").next().unwrap();
+    let trusted =
+        text.split("<trusted source=\"contacts\">").nth(1).unwrap().split("</trusted>").next().unwrap();
     assert!(trusted.contains("stop all orders") && !trusted.contains("hello"));
 }
 
@@ -122,7 +161,9 @@ fn a_contact_that_may_instruct_is_trusted_and_others_are_not() {
 fn blocks(text: &str) -> Vec<(bool, String)> {
     let mut found = vec![];
     let mut rest = text;
-    while let Some(at) = rest.find("<trusted source=").into_iter().chain(rest.find("<untrusted source=")).min() {
+    while let Some(at) =
+        rest.find("<trusted source=").into_iter().chain(rest.find("<untrusted source=")).min()
+    {
         let is_trusted = rest[at..].starts_with("<trusted");
         let end_mark = if is_trusted { "</trusted>" } else { "</untrusted>" };
         let end = rest[at..].find(end_mark).expect("block has an end");

@@ -6,12 +6,16 @@ use async_trait::async_trait;
 use cicada_contract::plan::{ModelConfig, Provider, SecretRef};
 use cicada_contract::text::{cut, printable};
 use genai::adapter::AdapterKind;
-use genai::chat::{CacheControl, ChatMessage, ChatOptions, ChatRequest, ContentPart, MessageContent, ReasoningEffort, StopReason, Tool, ToolCall, ToolResponse};
+use genai::chat::{
+    CacheControl, ChatMessage, ChatOptions, ChatRequest, ContentPart, MessageContent, ReasoningEffort,
+    StopReason, Tool, ToolCall, ToolResponse,
+};
 use genai::resolver::{AuthData, Endpoint};
 use genai::{Client, ModelIden, ServiceTarget};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::client::{CallError, Llm, from_status};
+use super::openai::{self, arguments, unique_ids};
 use super::redact::Redactor;
 use super::tools::Offered;
 use super::transcript::{Arguments, Call, Entry, Reply, Stop, Transcript};
@@ -32,7 +36,9 @@ pub enum ProviderError {
     #[error(transparent)]
     Secret(#[from] SecretError),
     /// The manifest names none, and this provider needs one.
-    #[error("the model has no key: set spec.executor.model.apiKeySecretRef (local: or the variable {variable})")]
+    #[error(
+        "the model has no key: set spec.executor.model.apiKeySecretRef (local: or the variable {variable})"
+    )]
     NoKey {
         /// The variable that `cicadactl local` passes on.
         variable: &'static str,
@@ -71,7 +77,11 @@ pub fn api_key(config: &ModelConfig, secrets: &Secrets) -> Result<Option<SecretT
 
 impl ProviderModel {
     /// A client for `config`.
-    pub fn new(config: &ModelConfig, key: Option<&SecretText>, redactor: Redactor) -> Result<Self, ProviderError> {
+    pub fn new(
+        config: &ModelConfig,
+        key: Option<&SecretText>,
+        redactor: Redactor,
+    ) -> Result<Self, ProviderError> {
         let reqwest = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(TIMEOUT)
@@ -90,7 +100,8 @@ impl ProviderModel {
         };
         // The crate reads a reasoning effort out of names like `qwen-max`; the name in the manifest is meant
         // as it is. A budget stops the reading and is itself not sent in this format.
-        let mut options = ChatOptions::default().with_capture_raw_body(true).with_extra_body(json!({"model": config.name}));
+        let mut options =
+            ChatOptions::default().with_capture_raw_body(true).with_extra_body(json!({"model": config.name}));
         if adapter == AdapterKind::OpenAI {
             options = options.with_reasoning_effort(ReasoningEffort::Budget(0));
         }
@@ -102,13 +113,18 @@ impl ProviderModel {
             (None, Provider::Anthropic) => options = options.with_max_tokens(DEFAULT_MAX_OUTPUT),
             (None, _) => {}
         }
-        let client = Client::builder().with_reqwest(reqwest).build().map_err(|_| ProviderError::BaseUrl(String::new()))?;
+        let client = Client::builder()
+            .with_reqwest(reqwest)
+            .build()
+            .map_err(|_| ProviderError::BaseUrl(String::new()))?;
         Ok(Self { client, target, options, provider: config.provider, redactor })
     }
 
     fn request(&self, transcript: &Transcript, tools: &Offered) -> ChatRequest {
         let caches = self.provider == Provider::Anthropic;
-        let mark = |message: ChatMessage| if caches { message.with_options(CacheControl::Ephemeral) } else { message };
+        let mark = |message: ChatMessage| {
+            if caches { message.with_options(CacheControl::Ephemeral) } else { message }
+        };
         let mut messages = vec![mark(ChatMessage::user(transcript.opening()))];
         for entry in transcript.entries() {
             messages.push(match entry {
@@ -140,26 +156,37 @@ impl ProviderModel {
             // Arguments that are no JSON make the crate give the whole reply up; it is read here instead,
             // so that the model can be told.
             genai::Error::ChatResponseGeneration { response_body, cause, .. } => {
-                openai_reply(response_body, tools).ok_or_else(|| {
-                    self.clean(CallError::Incomplete { message: cut(&printable(cause), 200), tokens: openai_tokens(response_body) })
+                openai::reply(response_body, tools).ok_or_else(|| {
+                    self.clean(CallError::Incomplete {
+                        message: cut(&printable(cause), 200),
+                        tokens: openai::tokens(response_body),
+                    })
                 })
             }
             genai::Error::WebModelCall { webc_error: genai::webc::Error::Reqwest(e), .. } => {
                 let message = reqwest_message(e);
-                Err(self.clean(if e.is_connect() || e.is_request() || (e.is_timeout() && !e.is_body() && !e.is_decode()) {
+                // Once there was a connection the provider may have worked, and bills it.
+                Err(self.clean(if e.is_connect() || e.is_builder() {
                     CallError::Unreachable { message }
                 } else {
                     CallError::Incomplete { message, tokens: None }
                 }))
             }
-            genai::Error::WebModelCall { webc_error: genai::webc::Error::ResponseFailedNotJson { content_type, .. }, .. } => {
+            genai::Error::WebModelCall {
+                webc_error: genai::webc::Error::ResponseFailedNotJson { content_type, .. },
+                ..
+            } => {
                 let message = format!("content type {content_type:?} in place of JSON; is baseUrl right?");
                 Err(CallError::Incomplete { message, tokens: None })
             }
-            genai::Error::WebModelCall { webc_error: genai::webc::Error::ResponseFailedInvalidJson { cause, .. }, .. } => {
+            genai::Error::WebModelCall {
+                webc_error: genai::webc::Error::ResponseFailedInvalidJson { cause, .. },
+                ..
+            } => {
                 Err(self.clean(CallError::Incomplete { message: cut(&printable(cause), 200), tokens: None }))
             }
-            other => Err(self.clean(CallError::Refused { status: 0, message: cut(&printable(&other.to_string()), 300) })),
+            other => Err(self
+                .clean(CallError::Refused { status: 0, message: cut(&printable(&other.to_string()), 300) })),
         }
     }
 
@@ -168,9 +195,13 @@ impl ProviderModel {
         let clean = |m: String| self.redactor.text(&m);
         match error {
             CallError::Overflow { message } => CallError::Overflow { message: clean(message) },
-            CallError::Busy { status, retry_after, message } => CallError::Busy { status, retry_after, message: clean(message) },
+            CallError::Busy { status, retry_after, message } => {
+                CallError::Busy { status, retry_after, message: clean(message) }
+            }
             CallError::Unreachable { message } => CallError::Unreachable { message: clean(message) },
-            CallError::Incomplete { message, tokens } => CallError::Incomplete { message: clean(message), tokens },
+            CallError::Incomplete { message, tokens } => {
+                CallError::Incomplete { message: clean(message), tokens }
+            }
             CallError::Refused { status, message } => CallError::Refused { status, message: clean(message) },
         }
     }
@@ -185,12 +216,15 @@ impl Llm for ProviderModel {
             Err(error) => return self.error(&error, tools),
         };
         if self.provider != Provider::Anthropic
-            && response.captured_raw_body.as_ref().is_some_and(|b| b["choices"].as_array().is_none_or(Vec::is_empty))
+            && response
+                .captured_raw_body
+                .as_ref()
+                .is_some_and(|b| b["choices"].as_array().is_none_or(Vec::is_empty))
         {
             let body = response.captured_raw_body.unwrap_or_default();
             return Err(self.clean(CallError::Incomplete {
                 message: format!("no choices: {}", super::client::provider_message(&body.to_string())),
-                tokens: openai_tokens(&body),
+                tokens: openai::tokens(&body),
             }));
         }
         Ok(reply(response, tools))
@@ -227,8 +261,18 @@ fn assistant(reply: &Reply) -> ChatMessage {
             Arguments::Object(map) => Value::Object(map.clone()),
             Arguments::Malformed { text, .. } => json!({"malformed": text}),
         };
-        let fn_name = super::tools::Declaration { name: call.name.clone(), description: String::new(), schema: Value::Null }.wire_name();
-        parts.push(ContentPart::ToolCall(ToolCall { call_id: call.id.clone(), fn_name, fn_arguments, thought_signatures: None }));
+        let fn_name = super::tools::Declaration {
+            name: call.name.clone(),
+            description: String::new(),
+            schema: Value::Null,
+        }
+        .wire_name();
+        parts.push(ContentPart::ToolCall(ToolCall {
+            call_id: call.id.clone(),
+            fn_name,
+            fn_arguments,
+            thought_signatures: None,
+        }));
     }
     ChatMessage::assistant(MessageContent::from_parts(parts))
 }
@@ -257,7 +301,12 @@ fn reply(response: genai::chat::ChatResponse, tools: &Offered) -> Reply {
     let well_formed = calls.iter().all(|c| matches!(c.arguments, Arguments::Object(_)));
     // Reasoning blocks must go back as they came; everything else is built anew from its parts.
     let has_reasoning = response.reasoning_content.is_some()
-        || response.content.iter().any(|p| matches!(p, ContentPart::ThoughtSignature(_) | ContentPart::ReasoningContent(_) | ContentPart::Custom(_)));
+        || response.content.iter().any(|p| {
+            matches!(
+                p,
+                ContentPart::ThoughtSignature(_) | ContentPart::ReasoningContent(_) | ContentPart::Custom(_)
+            )
+        });
     let raw = (has_reasoning && well_formed && !renamed)
         .then(|| response.into_assistant_message_for_tool_use())
         .flatten()
@@ -265,76 +314,15 @@ fn reply(response: genai::chat::ChatResponse, tools: &Offered) -> Reply {
     Reply { text, calls, stop, tokens, raw }
 }
 
-/// Arguments as they should be, or what is wrong with them.
-fn arguments(value: Value) -> Arguments {
-    match value {
-        Value::Object(map) => Arguments::Object(map),
-        Value::Null => Arguments::Object(Map::new()),
-        // Some servers send no arguments as an empty text, and some encode them twice.
-        Value::String(text) if text.trim().is_empty() => Arguments::Object(Map::new()),
-        Value::String(text) => match serde_json::from_str(&text) {
-            Ok(Value::Object(map)) => Arguments::Object(map),
-            Ok(_) => Arguments::Malformed { text, problem: "it is JSON, but no object".into() },
-            Err(error) => Arguments::Malformed { text, problem: error.to_string() },
-        },
-        other => Arguments::Malformed { text: other.to_string(), problem: "it is JSON, but no object".into() },
-    }
-}
-
-/// Gives calls without an id, or with one that came before, an id of their own. True if one was changed.
-fn unique_ids(calls: &mut [Call]) -> bool {
-    let mut seen = std::collections::HashSet::new();
-    let mut changed = false;
-    for (n, call) in calls.iter_mut().enumerate() {
-        if call.id.is_empty() || seen.contains(&call.id) {
-            call.id = format!("{}call_{n}", call.id);
-            changed = true;
-        }
-        seen.insert(call.id.clone());
-    }
-    changed
-}
-
-/// Reads a chat completion without giving up at the first oddity. None if it is none.
-fn openai_reply(body: &Value, tools: &Offered) -> Option<Reply> {
-    let choice = body["choices"].as_array()?.first()?;
-    let message = choice.get("message")?;
-    let mut calls: Vec<Call> = message["tool_calls"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|c| Call {
-            id: c["id"].as_str().unwrap_or_default().to_owned(),
-            name: tools.own_name(c["function"]["name"].as_str().unwrap_or_default()).to_owned(),
-            arguments: arguments(c["function"]["arguments"].clone()),
-        })
-        .collect();
-    unique_ids(&mut calls);
-    let stop = match choice["finish_reason"].as_str() {
-        Some("length") => Stop::Cut,
-        Some("content_filter") => Stop::Refused,
-        _ => Stop::Normal,
-    };
-    let text = message["content"].as_str().unwrap_or_default().trim().to_owned();
-    Some(Reply { text, calls, stop, tokens: openai_tokens(body).unwrap_or_default(), raw: None })
-}
-
-fn openai_tokens(body: &Value) -> Option<Tokens> {
-    let usage = body.get("usage").filter(|u| u.is_object())?;
-    Some(Tokens {
-        input: usage["prompt_tokens"].as_u64().unwrap_or(0),
-        cached: usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or(0),
-        output: usage["completion_tokens"].as_u64().unwrap_or(0),
-    })
-}
-
 fn body_of(error: &genai::Error) -> &str {
     match error {
         genai::Error::HttpError { body, .. } => body,
-        genai::Error::WebModelCall { webc_error, .. } | genai::Error::WebAdapterCall { webc_error, .. } => match webc_error {
-            genai::webc::Error::ResponseFailedStatus { body, .. } => body,
-            _ => "",
-        },
+        genai::Error::WebModelCall { webc_error, .. } | genai::Error::WebAdapterCall { webc_error, .. } => {
+            match webc_error {
+                genai::webc::Error::ResponseFailedStatus { body, .. } => body,
+                _ => "",
+            }
+        }
         _ => "",
     }
 }

@@ -31,7 +31,8 @@ impl std::fmt::Debug for Redactor {
 impl Redactor {
     /// A filter for these values.
     pub fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut values: Vec<String> = values.into_iter().map(|v| v.trim().to_owned()).filter(|v| v.len() >= SHORTEST).collect();
+        let mut values: Vec<String> =
+            values.into_iter().map(|v| v.trim().to_owned()).filter(|v| v.len() >= SHORTEST).collect();
         values.sort();
         values.dedup();
         let mut needles: Vec<String> = values.iter().flat_map(|v| forms(v)).collect();
@@ -56,7 +57,11 @@ impl Redactor {
         let Some(search) = &self.search else { return bytes.to_vec() };
         let marks = vec![MARK; search.patterns_len()];
         let replaced = search.replace_all_bytes(bytes, &marks);
-        if self.hidden_in(&String::from_utf8_lossy(&replaced)) { WITHHELD.as_bytes().to_vec() } else { replaced }
+        if self.hidden_in(&String::from_utf8_lossy(&replaced)) {
+            WITHHELD.as_bytes().to_vec()
+        } else {
+            replaced
+        }
     }
 
     /// True if a value shows after percent and JSON escapes are undone, twice over.
@@ -130,7 +135,8 @@ fn unescape(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out: Vec<u8> = Vec::with_capacity(bytes.len());
     let mut at = 0;
-    let hex = |from: usize, len: usize| text.get(from..from + len).and_then(|h| u32::from_str_radix(h, 16).ok());
+    let hex =
+        |from: usize, len: usize| text.get(from..from + len).and_then(|h| u32::from_str_radix(h, 16).ok());
     while at < bytes.len() {
         let (decoded, used) = match bytes[at] {
             b'%' => match hex(at + 1, 2) {

@@ -24,7 +24,11 @@ pub(super) fn show(source: &str, kept: &Kept) -> String {
     if content.len() <= FRESH_ANSWER_BYTES - 1000 {
         return format!("result_id: {id}\n{}", result_block(source, content));
     }
-    let shape = if kept.digest.text.is_empty() { String::new() } else { format!("{}\n", result_block("shape of the result", &kept.digest.text)) };
+    let shape = if kept.digest.text.is_empty() {
+        String::new()
+    } else {
+        format!("{}\n", result_block("shape of the result", &kept.digest.text))
+    };
     let head = cut(content, HEAD_BYTES);
     let mut from = content.len() - TAIL_BYTES;
     while !content.is_char_boundary(from) {
@@ -52,7 +56,11 @@ pub(super) fn slice(source: &str, content: &str, offset: u64, limit: u64) -> Str
     };
     let (from, to) = (clamp(offset), clamp(offset.saturating_add(limit)));
     let block = result_block(source, &content[from..to]);
-    if to < content.len() { format!("{block}\n(bytes {from} to {to} of {}; go on with offset {to})", content.len()) } else { block }
+    if to < content.len() {
+        format!("{block}\n(bytes {from} to {to} of {}; go on with offset {to})", content.len())
+    } else {
+        block
+    }
 }
 
 /// Puts contents that lie in the store into the rows of `__tool_results`, and marks the current step's.
@@ -85,14 +93,26 @@ mod tests {
     use super::*;
 
     fn kept(content: &str) -> Kept {
-        Kept { id: "r-1".into(), content: Some(content.into()), bytes: content.len(), digest: cicada_memory::ledger::ToolDigest::default() }
+        Kept {
+            id: "r-1".into(),
+            content: Some(content.into()),
+            bytes: content.len(),
+            digest: cicada_memory::ledger::ToolDigest::default(),
+        }
     }
 
     #[test]
     fn a_small_result_is_whole_and_a_large_one_says_how_to_read_it() {
-        assert_eq!(show("x", &kept("hello")), "result_id: r-1\n<untrusted source=\"x\">\nhello\n</untrusted>");
+        assert_eq!(
+            show("x", &kept("hello")),
+            "result_id: r-1\n<untrusted source=\"x\">\nhello\n</untrusted>"
+        );
         let large = show("x", &kept(&"ü".repeat(60_000)));
-        assert!(large.len() < 10_000 && large.contains("120000 bytes") && large.contains("end of x"), "{}", &large[..200]);
+        assert!(
+            large.len() < 10_000 && large.contains("120000 bytes") && large.contains("end of x"),
+            "{}",
+            &large[..200]
+        );
     }
 
     #[test]
@@ -121,7 +141,11 @@ mod tests {
         row[mount.column("is_json").unwrap()] = Value::Int(1);
         let mut mounts = Mounts::default();
         mounts.tables.insert("__tool_results".into(), vec![row]);
-        fill(&mut mounts, &BTreeMap::from([("r-1".to_owned(), "{}".to_owned())]), &BTreeSet::from(["r-1".to_owned()]));
+        fill(
+            &mut mounts,
+            &BTreeMap::from([("r-1".to_owned(), "{}".to_owned())]),
+            &BTreeSet::from(["r-1".to_owned()]),
+        );
         let row = &mounts.rows("__tool_results")[0];
         assert_eq!(row[mount.column("result_json").unwrap()], "{}".into());
         assert_eq!(row[mount.column("is_current_step").unwrap()], Value::Int(1));

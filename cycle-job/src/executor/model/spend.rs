@@ -21,7 +21,12 @@ const EVERY: Duration = Duration::from_secs(30);
 const FORGET_AFTER: SignedDuration = SignedDuration::from_hours(49);
 
 /// What the ledger knows of the day, and what attempts left behind whose ledger was never published.
-pub(super) async fn spent_before(cx: &Context, claim: &Claim, ledger: &mut LedgerWorker, overview: &Overview) -> Result<SpentBefore, ModelError> {
+pub(super) async fn spent_before(
+    cx: &Context,
+    claim: &Claim,
+    ledger: &mut LedgerWorker,
+    overview: &Overview,
+) -> Result<SpentBefore, ModelError> {
     let today = &overview.today;
     let mut spent = SpentBefore {
         tokens_today: today.input_tokens + today.output_tokens,
@@ -37,7 +42,9 @@ pub(super) async fn spent_before(cx: &Context, claim: &Claim, ledger: &mut Ledge
         if own && left.epoch == claim.writer.epoch() {
             continue;
         }
-        let known = counted.iter().any(|(uid, epoch, tokens)| *uid == left.cycle && *epoch == left.epoch && *tokens >= tokens_of(&left.usage));
+        let known = counted.iter().any(|(uid, epoch, tokens)| {
+            *uid == left.cycle && *epoch == left.epoch && *tokens >= tokens_of(&left.usage)
+        });
         if own {
             spent.cycle_model_calls += left.usage.model_calls;
             spent.cycle_tool_calls += left.usage.tool_calls;
@@ -63,7 +70,11 @@ fn tokens_of(usage: &Usage) -> u64 {
 fn counted(ledger: &mut LedgerWorker) -> Result<Vec<(String, u64, u64)>, WorkerError> {
     let rows = ledger.query("SELECT uid, epoch, input_tokens + output_tokens FROM cycles WHERE ended_at IS NOT NULL ORDER BY started_at DESC", 500)?;
     let number = |v: Option<&Value>| v.and_then(Value::as_int).map_or(0, i64::unsigned_abs);
-    Ok(rows.rows.iter().map(|r| (r.first().map(Value::display).unwrap_or_default(), number(r.get(1)), number(r.get(2)))).collect())
+    Ok(rows
+        .rows
+        .iter()
+        .map(|r| (r.first().map(Value::display).unwrap_or_default(), number(r.get(1)), number(r.get(2))))
+        .collect())
 }
 
 fn day_start(now: Timestamp, time_zone: &str) -> Timestamp {
@@ -84,7 +95,13 @@ impl Meter {
 
     /// Writes the spend, but not more often than every 30 s unless `now` is set. The first write must
     /// work: after it no call can go uncounted. Later ones are tried again by the next.
-    pub(super) async fn tell(&mut self, cx: &Context, claim: &Claim, usage: &Usage, now: bool) -> Result<(), StoreError> {
+    pub(super) async fn tell(
+        &mut self,
+        cx: &Context,
+        claim: &Claim,
+        usage: &Usage,
+        now: bool,
+    ) -> Result<(), StoreError> {
         if !now && self.written.is_some_and(|at| at.elapsed() < EVERY) {
             return Ok(());
         }

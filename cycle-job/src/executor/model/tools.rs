@@ -179,12 +179,18 @@ impl Offered {
 
     /// Bytes that the declarations take in each request.
     pub fn bytes(&self) -> usize {
-        self.declarations.iter().map(|d| d.name.len() + d.description.len() + d.schema.to_string().len() + 40).sum()
+        self.declarations
+            .iter()
+            .map(|d| d.name.len() + d.description.len() + d.schema.to_string().len() + 40)
+            .sum()
     }
 
     /// The tool's own name for a name on the wire.
     pub fn own_name<'a>(&'a self, wire: &'a str) -> &'a str {
-        self.declarations.iter().find(|d| d.name == wire || d.wire_name() == wire).map_or(wire, |d| d.name.as_str())
+        self.declarations
+            .iter()
+            .find(|d| d.name == wire || d.wire_name() == wire)
+            .map_or(wire, |d| d.name.as_str())
     }
 
     /// What `call` asks for; `Err` is the answer to the model.
@@ -218,7 +224,11 @@ impl Offered {
             "send_message" => " (the manifest has no channel in spec.channels)",
             _ => "",
         };
-        format!("not executed: there is no tool {}{why}. The tools are: {}", cicada_contract::text::cut(name, 64), names.join(", "))
+        format!(
+            "not executed: there is no tool {}{why}. The tools are: {}",
+            cicada_contract::text::cut(name, 64),
+            names.join(", ")
+        )
     }
 }
 
@@ -232,7 +242,12 @@ fn parse_own(name: &str, fields: &Fields<'_>) -> Result<ToolCall, String> {
                 "blocked" => Outcome::Blocked,
                 other => return Err(format!("outcome {other:?} is not done, nothing_to_do or blocked")),
             },
-            summary: fields.optional_text("summary")?.unwrap_or_default().chars().take(SUMMARY_CHARS).collect(),
+            summary: fields
+                .optional_text("summary")?
+                .unwrap_or_default()
+                .chars()
+                .take(SUMMARY_CHARS)
+                .collect(),
         }),
         "send_message" => {
             let body = fields.text("body")?;
@@ -250,7 +265,10 @@ fn parse_own(name: &str, fields: &Fields<'_>) -> Result<ToolCall, String> {
         "request_human_input" => {
             let question = fields.text("question")?;
             if question.chars().count() > QUESTION_CHARS {
-                return Err(format!("question has {} characters, {QUESTION_CHARS} are the most", question.chars().count()));
+                return Err(format!(
+                    "question has {} characters, {QUESTION_CHARS} are the most",
+                    question.chars().count()
+                ));
             }
             let options = fields.texts("options")?;
             if options.len() > OPTIONS {
@@ -268,7 +286,11 @@ fn parse_own(name: &str, fields: &Fields<'_>) -> Result<ToolCall, String> {
             content: fields.any_text("content")?,
             append: fields.flag("append")?,
         },
-        "load_table" => ToolCall::LoadTable { path: fields.text("path")?, table: fields.text("table")?, durable: fields.flag("durable")? },
+        "load_table" => ToolCall::LoadTable {
+            path: fields.text("path")?,
+            table: fields.text("table")?,
+            durable: fields.flag("durable")?,
+        },
         "recall_result" => ToolCall::RecallResult {
             result_id: fields.text("result_id")?,
             offset: fields.number("offset", 0)?,

@@ -108,7 +108,8 @@ impl Entry {
     fn bytes(&self) -> usize {
         match self {
             Self::Model(reply) => {
-                reply.text.len() + reply.calls.iter().map(|c| c.name.len() + c.arguments.text().len() + 40).sum::<usize>()
+                reply.text.len()
+                    + reply.calls.iter().map(|c| c.name.len() + c.arguments.text().len() + 40).sum::<usize>()
             }
             Self::Tools(answers) => answers.iter().map(|a| a.text.len() + 40).sum(),
             Self::Platform(text) => text.len(),
@@ -254,13 +255,20 @@ impl Transcript {
         for entry in self.entries.drain(..end) {
             match entry {
                 Entry::Model(reply) => {
-                    let calls: Vec<String> =
-                        reply.calls.iter().map(|c| format!("{} {}", c.name, cut(&c.arguments.text(), 100))).collect();
-                    self.folded.push(format!("- {}", if calls.is_empty() { "a reply without a call".into() } else { calls.join("; ") }));
+                    let calls: Vec<String> = reply
+                        .calls
+                        .iter()
+                        .map(|c| format!("{} {}", c.name, cut(&c.arguments.text(), 100)))
+                        .collect();
+                    self.folded.push(format!(
+                        "- {}",
+                        if calls.is_empty() { "a reply without a call".into() } else { calls.join("; ") }
+                    ));
                 }
                 Entry::Tools(answers) => {
                     if let Some(line) = self.folded.last_mut() {
-                        let first: Vec<String> = answers.iter().map(|a| cut(a.text.lines().next().unwrap_or(""), 60)).collect();
+                        let first: Vec<String> =
+                            answers.iter().map(|a| cut(a.text.lines().next().unwrap_or(""), 60)).collect();
                         let _ = write!(line, " -> {}", first.join("; "));
                     }
                 }
@@ -276,12 +284,15 @@ impl Transcript {
     }
 
     fn drop_largest_optional(&mut self) -> bool {
-        let largest = self.prompt.parts.iter_mut().filter(|p| !p.required && p.text.len() > 400).max_by_key(|p| p.text.len());
+        let largest = self
+            .prompt
+            .parts
+            .iter_mut()
+            .filter(|p| !p.required && p.text.len() > 400)
+            .max_by_key(|p| p.text.len());
         let Some(part) = largest else { return false };
-        *part = Part {
-            text: format!("[{} was left out for space: read it by SQL]", part.name),
-            ..part.clone()
-        };
+        *part =
+            Part { text: format!("[{} was left out for space: read it by SQL]", part.name), ..part.clone() };
         true
     }
 }
@@ -291,7 +302,10 @@ fn shorten(answer: &mut Answer, max: usize) {
         return;
     }
     let pointer = match &answer.result_id {
-        Some(id) => format!("\n[shortened from {} bytes; whole: recall_result {id}, or __tool_results]", answer.text.len()),
+        Some(id) => format!(
+            "\n[shortened from {} bytes; whole: recall_result {id}, or __tool_results]",
+            answer.text.len()
+        ),
         None => format!("\n[shortened from {} bytes; ask again if you need it]", answer.text.len()),
     };
     answer.text = format!("{}{pointer}", cut(&answer.text, max.saturating_sub(pointer.len())));

@@ -20,8 +20,19 @@ fn step(n: usize, bytes: usize) -> [Entry; 2] {
     let Value::Object(arguments) = json!({"sql": format!("SELECT {n}")}) else { unreachable!() };
     let call = Call { id: id.clone(), name: "sql".into(), arguments: Arguments::Object(arguments) };
     [
-        Entry::Model(Reply { text: String::new(), calls: vec![call], stop: Stop::Normal, tokens: Tokens::default(), raw: None }),
-        Entry::Tools(vec![Answer { call_id: id, name: "sql".into(), text: "r".repeat(bytes), result_id: Some(format!("r{n}")) }]),
+        Entry::Model(Reply {
+            text: String::new(),
+            calls: vec![call],
+            stop: Stop::Normal,
+            tokens: Tokens::default(),
+            raw: None,
+        }),
+        Entry::Tools(vec![Answer {
+            call_id: id,
+            name: "sql".into(),
+            text: "r".repeat(bytes),
+            result_id: Some(format!("r{n}")),
+        }]),
     ]
 }
 

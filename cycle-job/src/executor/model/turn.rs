@@ -53,11 +53,15 @@ pub struct Progress {
 pub const ASK_FOR_FINISH: &str = "Your reply called no tool, so nothing happened. If the work of this cycle is complete, \
     or can't go on, call finish now. Otherwise call the tool that comes next.";
 /// What a model is told whose reply was cut.
-pub const REPLY_WAS_CUT: &str =
-    "Your reply was cut at the output limit before it called a tool. Work in smaller steps: one short call at a time.";
+pub const REPLY_WAS_CUT: &str = "Your reply was cut at the output limit before it called a tool. Work in smaller steps: one short call at a time.";
 
 /// The limit that forbids the next model call.
-pub fn before_call(limits: &Limits, before: &SpentBefore, usage: &Usage, progress: Progress) -> Option<&'static str> {
+pub fn before_call(
+    limits: &Limits,
+    before: &SpentBefore,
+    usage: &Usage,
+    progress: Progress,
+) -> Option<&'static str> {
     // After refused calls the model gets one more reply, to finish in order.
     if progress.refused > 1 { Some("maxToolCalls") } else { reached(limits, before, usage) }
 }
@@ -85,12 +89,16 @@ pub fn after_reply(
     progress.asked = false;
     let mut exhausted = false;
     let tasks = reply.calls.iter().map(|call| {
-        let left = limits.max_tool_calls == 0 || before.cycle_tool_calls + usage.tool_calls < limits.max_tool_calls;
+        let left =
+            limits.max_tool_calls == 0 || before.cycle_tool_calls + usage.tool_calls < limits.max_tool_calls;
         let task = match offered.parse(call) {
             Ok(ToolCall::Finish(finish)) => Task::Finish(finish),
             _ if !left => {
                 exhausted = true;
-                Task::Refuse(format!("not executed: limits.maxToolCalls ({}) is used up; call finish now", limits.max_tool_calls))
+                Task::Refuse(format!(
+                    "not executed: limits.maxToolCalls ({}) is used up; call finish now",
+                    limits.max_tool_calls
+                ))
             }
             Ok(parsed) => {
                 usage.tool_calls += 1;
@@ -127,9 +135,13 @@ pub fn warning(limits: &Limits, before: &SpentBefore, usage: &Usage) -> Option<S
     let calls = left(limits.max_model_calls, before.cycle_model_calls + usage.model_calls);
     let tools = left(limits.max_tool_calls, before.cycle_tool_calls + usage.tool_calls);
     match (calls, tools) {
-        (Some(n), _) if n <= 2 && n > 0 => Some(format!("{n} model call(s) are left in this cycle: save what matters and call finish.")),
+        (Some(n), _) if n <= 2 && n > 0 => {
+            Some(format!("{n} model call(s) are left in this cycle: save what matters and call finish."))
+        }
         (_, Some(0)) => Some("no tool call is left in this cycle: call finish.".into()),
-        (_, Some(n)) if n <= 3 => Some(format!("{n} tool call(s) are left in this cycle: save what matters and call finish.")),
+        (_, Some(n)) if n <= 3 => {
+            Some(format!("{n} tool call(s) are left in this cycle: save what matters and call finish."))
+        }
         _ => None,
     }
 }

@@ -7,7 +7,10 @@ use super::*;
 
 fn offered() -> Offered {
     let config = super::super::test_config();
-    Offered::new(&config, vec![Declaration { name: "crm.find".into(), description: String::new(), schema: json!({}) }])
+    Offered::new(
+        &config,
+        vec![Declaration { name: "crm.find".into(), description: String::new(), schema: json!({}) }],
+    )
 }
 
 fn reply(calls: &[(&str, Value)]) -> Reply {
@@ -19,7 +22,13 @@ fn reply(calls: &[(&str, Value)]) -> Reply {
             other => Arguments::Malformed { text: other.to_string(), problem: "not an object".into() },
         },
     });
-    Reply { text: "thinking aloud".into(), calls: calls.collect(), stop: Stop::Normal, tokens: Tokens::default(), raw: None }
+    Reply {
+        text: "thinking aloud".into(),
+        calls: calls.collect(),
+        stop: Stop::Normal,
+        tokens: Tokens::default(),
+        raw: None,
+    }
 }
 
 fn decide(reply: &Reply, limits: &Limits, usage: &mut Usage, progress: &mut Progress) -> Next {
@@ -61,7 +70,9 @@ fn parallel_calls_keep_their_order_and_bad_ones_stop_none() {
         ("crm.find", json!({"q": 1})),
         ("finish", json!({"outcome": "done", "summary": "all"})),
     ];
-    let Next::Tools(tasks) = decide(&reply(&calls), &Limits::default(), &mut usage, &mut progress) else { panic!() };
+    let Next::Tools(tasks) = decide(&reply(&calls), &Limits::default(), &mut usage, &mut progress) else {
+        panic!()
+    };
     assert_eq!(tasks.iter().map(|(c, _)| c.id.as_str()).collect::<Vec<_>>(), ["c0", "c1", "c2", "c3", "c4"]);
     assert!(matches!(tasks[0].1, Task::Run(ToolCall::Sql { .. })));
     assert!(matches!(&tasks[1].1, Task::Refuse(text) if text.contains("there is no tool no_such_tool")));
@@ -74,7 +85,9 @@ fn parallel_calls_keep_their_order_and_bad_ones_stop_none() {
 #[test]
 fn finish_beside_a_failed_call_does_not_count() {
     let finish = Finish { outcome: Outcome::Done, summary: "sent".into() };
-    assert!(matches!(after_tools(Some(&finish), 1), Some(Err(text)) if text.starts_with("not finished: 1 other call")));
+    assert!(
+        matches!(after_tools(Some(&finish), 1), Some(Err(text)) if text.starts_with("not finished: 1 other call"))
+    );
     let end = after_tools(Some(&finish), 0).unwrap().unwrap();
     assert_eq!((end.outcome, end.summary.as_deref()), (Outcome::Done, Some("sent")));
     assert_eq!(after_tools(None, 3), None);

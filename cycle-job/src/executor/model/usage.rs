@@ -29,7 +29,9 @@ impl Tokens {
             tokens * price / 1_000_000.0
         };
         let fresh = self.input.saturating_sub(self.cached);
-        per_million(fresh, prices.input) + per_million(self.cached, prices.cached_input) + per_million(self.output, prices.output)
+        per_million(fresh, prices.input)
+            + per_million(self.cached, prices.cached_input)
+            + per_million(self.output, prices.output)
     }
 }
 
@@ -102,7 +104,8 @@ mod tests {
             cost_per_day: 0.0,
             ..Limits::default()
         };
-        let usage = Usage { model_calls: 10, input_tokens: 90, output_tokens: 10, cost: 1.0, ..Usage::default() };
+        let usage =
+            Usage { model_calls: 10, input_tokens: 90, output_tokens: 10, cost: 1.0, ..Usage::default() };
         let before = SpentBefore::default();
         assert_eq!(reached(&none, &before, &usage), None);
         for (limits, name) in [

@@ -148,11 +148,16 @@ async fn killed_between_publish_and_report_is_recovered_not_repeated() {
     let mut again = held(&bench.other(), request_of_a()).await;
     assert_eq!(again.start, Start::Recovered(done.snapshot.clone()));
     again.writer.release(now()).await.unwrap();
-    // Another cycle in between changes nothing about it.
-    held(&bench.other(), request("b")).await.writer.publish(last(SnapshotKind::Final)).await.unwrap();
-    assert_eq!(held(&bench.other(), request_of_a()).await.start, Start::Recovered(done.snapshot));
+    // Other cycles in between, and a retention that has dropped its snapshot, change nothing about it.
+    let mut current = done.snapshot;
+    for other in ["b", "c", "d"] {
+        let retention = crate::SnapshotRetention { count: 1, max_age: 0 };
+        let publish = PublishRequest { retention, ..last(SnapshotKind::Final) };
+        current = held(&bench.other(), request(other)).await.writer.publish(publish).await.unwrap().snapshot;
+    }
+    assert_eq!(held(&bench.other(), request_of_a()).await.start, Start::Recovered(current));
     // The same request by another cycle (a re-applied folder) is handled.
-    let other = AcquireRequest { handled_keys: vec!["t".into()], ..request("c") };
+    let other = AcquireRequest { handled_keys: vec!["t".into()], ..request("e") };
     let epoch = bench.agent.read_head().await.unwrap().unwrap().head.epoch;
     assert!(matches!(bench.other().acquire(other).await.unwrap(), Acquisition::AlreadyHandled(_)));
     assert_eq!(bench.agent.read_head().await.unwrap().unwrap().head.epoch, epoch, "nothing was written");

@@ -2,6 +2,10 @@
 
 mod bucket;
 mod cycles;
+mod deaths;
+mod kill;
+mod messages;
+mod model;
 mod proxy;
 mod servers;
 mod stores;

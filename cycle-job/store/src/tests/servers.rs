@@ -107,6 +107,40 @@ impl VersityGw {
     }
 }
 
+/// A running moto, the second opinion. It keeps everything in memory and checks no checksums.
+pub(super) struct Moto {
+    process: Child,
+    pub(super) port: u16,
+}
+
+impl Moto {
+    pub(super) async fn start() -> Self {
+        let port = free_port();
+        let mut command = Command::new(tool("moto_server"));
+        command.args(["-H", "127.0.0.1", "-p", &port.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
+        let server = Self { process: command.spawn().unwrap(), port };
+        let start = Instant::now();
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            assert!(start.elapsed() < Duration::from_secs(60), "moto did not start");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let client = server.store("").await.client_for_tests();
+        client.create_bucket().bucket(BUCKET).send().await.unwrap();
+        server
+    }
+
+    pub(super) async fn store(&self, prefix: &str) -> S3Store {
+        S3Store::new(&config(self.port, BUCKET, prefix), Some(credentials())).await.unwrap()
+    }
+}
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
 impl Drop for VersityGw {
     fn drop(&mut self) {
         let _ = self.process.kill();

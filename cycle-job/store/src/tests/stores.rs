@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::servers::{ACCESS_KEY, BUCKET, VersityGw, config, credentials};
-use crate::{Condition, Credentials, DirectoryStore, ObjectStore, S3Store, StoreError, conformance};
+use super::servers::{ACCESS_KEY, BUCKET, Moto, VersityGw, config, credentials};
+use crate::{AgentStore, Condition, Credentials, DirectoryStore, ObjectStore, S3Store, StoreError, conformance};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_directory_store_conforms() {
@@ -19,6 +19,18 @@ async fn a_real_s3_server_conforms() {
     let server = VersityGw::start();
     let passed = conformance::run(Arc::new(server.store("pre/fix").await), "trial").await.unwrap();
     assert_eq!(passed.len(), 17);
+}
+
+/// moto ignores conditions where a multipart upload is completed (seen with 5.2.5). HEAD never goes up in parts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs moto_server"]
+async fn a_second_s3_server_conforms() {
+    let server = Moto::start().await;
+    let store = Arc::new(server.store("pre/fix").await);
+    let left_out = ["uploads_obey_conditions", "racing_large_creates_have_one_winner"];
+    let passed = conformance::run_without(store.clone(), "trial", &left_out).await.unwrap();
+    assert_eq!(passed.len(), 15);
+    AgentStore::new(store, "shop", "clerk").unwrap().probe().await.unwrap();
 }
 
 #[tokio::test]

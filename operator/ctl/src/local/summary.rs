@@ -45,7 +45,8 @@ fn block(agent: &str, trigger: &str, ended: &Ended, next: Option<&str>) -> Vec<S
         && let Some(snapshot) = &memory.snapshot
     {
         let (size, archive) = (bytes(memory.size), bytes(memory.archive_size));
-        row("memory", format!("{} tables, {size}, {archive} as archive, snapshot {snapshot}", memory.tables));
+        let tables = memory.tables.map(|t| format!("{t} tables, ")).unwrap_or_default();
+        row("memory", format!("{tables}{size}, {archive} as archive, snapshot {snapshot}"));
     }
     for (index, warning) in report.warnings.iter().enumerate() {
         row(if index == 0 { "warnings" } else { "" }, printable(warning));

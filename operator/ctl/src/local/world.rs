@@ -108,13 +108,14 @@ impl World {
             let seen = Observed {
                 agent: &self.agent,
                 cycles: &views,
-                job: self.job.as_ref(),
+                job: self.active_job(),
                 job_vanished: false,
                 environment: &environment,
                 defaults: &self.defaults,
             };
             let plan = decide(&seen, now);
-            for note in plan.notes.iter().filter(|n| n.warning) {
+            // The end of a cycle is told by its block.
+            for note in plan.notes.iter().filter(|n| n.warning && n.reason != "SawCompletedJob") {
                 output::note(&format!("{}: {}: {}", self.path(), note.reason, note.text));
             }
             self.agent.status = Some(plan.status);
@@ -147,6 +148,12 @@ impl World {
             Action::DeleteJob { .. } => self.job = None,
         }
         Ok(None)
+    }
+
+    /// The Job of the active cycle; one of an earlier cycle says nothing about it.
+    fn active_job(&self) -> Option<&JobView> {
+        let active = self.agent.status.as_ref()?.active_cycle.as_ref()?;
+        self.job.as_ref().filter(|job| job.uid == active.uid)
     }
 
     fn find(&mut self, cycle: &CycleRef) -> Option<&mut AgentCycle> {

@@ -1,0 +1,368 @@
+//! A control plane without nodes, shared by the tests of this program.
+
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    sync::{
+        Mutex, OnceLock,
+        mpsc::{Sender, channel},
+    },
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+const TOKEN: &str = "test";
+
+/// Etcd, API server and controllers on ports of their own.
+pub struct Plane {
+    folder: PathBuf,
+    tools: PathBuf,
+    api: u16,
+    etcd: u16,
+    apiserver: Mutex<Child>,
+    _others: Vec<Guard>,
+}
+
+/// A child that is killed with us.
+pub struct Guard(Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Asks until there is an answer.
+#[track_caller]
+pub fn until<T>(what: &str, seconds: u64, mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < end, "{what}: not within {seconds} s");
+        sleep(Duration::from_millis(200));
+    }
+}
+
+impl Plane {
+    /// The one of this program.
+    pub fn get() -> &'static Self {
+        static PLANE: OnceLock<Plane> = OnceLock::new();
+        PLANE.get_or_init(Self::start)
+    }
+
+    fn start() -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let tools =
+            std::env::var_os("CICADA_TOOLS").map_or_else(|| root.join("target/tools/bin"), PathBuf::from);
+        let folder = std::env::temp_dir().join(format!("cicada-operator-it-{}", std::process::id()));
+        fs::create_dir_all(folder.join("pki")).unwrap();
+        let (api, etcd, peer, kcm) = (free_port(), free_port(), free_port(), free_port());
+        let file = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
+        file("tokens.csv", &format!("{TOKEN},admin,admin,system:masters\n"));
+        file(
+            "audit.yaml",
+            "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- {level: None, verbs: [get, list, watch]}\n- {level: Metadata}\n",
+        );
+        file("operator.yaml", "defaults: {cluster: test, cycleImage: none}\n");
+        file(
+            "kubeconfig",
+            &format!(
+                "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:{api}', insecure-skip-tls-verify: true}}}}]\nusers: [{{name: u, user: {{token: {TOKEN}}}}}]\ncontexts: [{{name: x, context: {{cluster: c, user: u}}}}]\n"
+            ),
+        );
+        let key = folder.join("pki/sa.key");
+        assert!(
+            Command::new("openssl")
+                .args(["genrsa", "-out"])
+                .arg(&key)
+                .arg("2048")
+                .stderr(Stdio::null())
+                .status()
+                .unwrap()
+                .success()
+        );
+        let local = |port: u16| format!("http://127.0.0.1:{port}");
+        let mut command = Command::new(tools.join("server"));
+        command.arg("--data-dir").arg(folder.join("etcd")).args([
+            "--unsafe-no-fsync",
+            "--listen-client-urls",
+            &local(etcd),
+            "--advertise-client-urls",
+            &local(etcd),
+        ]);
+        command.args([
+            "--listen-peer-urls",
+            &local(peer),
+            "--initial-advertise-peer-urls",
+            &local(peer),
+            "--initial-cluster",
+            &format!("default={}", local(peer)),
+        ]);
+        let etcd_child = spawn(command, &folder, "etcd");
+        let apiserver = Mutex::new(api_server(&tools, &folder, api, etcd));
+        let mut plane = Self { folder, tools, api, etcd, apiserver, _others: vec![Guard(etcd_child)] };
+        plane.wait_for_api();
+        let mut command = Command::new(plane.tools.join("kube-controller-manager"));
+        command.args([
+            "--leader-elect=false",
+            "--kube-api-qps=500",
+            "--kube-api-burst=1000",
+            &format!("--secure-port={kcm}"),
+        ]);
+        command
+            .arg(format!("--kubeconfig={}/kubeconfig", plane.folder.display()))
+            .arg(format!("--cert-dir={}/pki/kcm", plane.folder.display()));
+        command.arg(format!("--service-account-private-key-file={}/pki/sa.key", plane.folder.display()));
+        command.arg("--controllers=job-controller,garbage-collector-controller,namespace-controller,serviceaccount-controller,ttl-after-finished-controller");
+        let kcm = spawn(command, &plane.folder, "kcm");
+        let mut command = Command::new("python3");
+        command.arg(root.join("tests/bench/fake_pods.py")).args([
+            &format!("https://127.0.0.1:{}", plane.api),
+            TOKEN,
+            "1",
+        ]);
+        let pods = spawn(command, &plane.folder, "fake_pods");
+        plane._others.extend([Guard(kcm), Guard(pods)]);
+        let definitions = root.join("crds/generated");
+        plane.kubectl(&["apply", "--server-side", "-f", &definitions.to_string_lossy()]);
+        plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]);
+        plane
+    }
+
+    fn wait_for_api(&self) {
+        until("the API server is ready", 120, || {
+            let said = self.run(&["get", "--raw", "/readyz"], None);
+            said.status.success().then_some(())
+        });
+    }
+
+    /// Ends the API server and starts it again on the same port and store.
+    pub fn restart_api_server(&self) {
+        let mut child = self.apiserver.lock().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        sleep(Duration::from_secs(3));
+        *child = api_server(&self.tools, &self.folder, self.api, self.etcd);
+        self.wait_for_api();
+    }
+
+    fn run(&self, args: &[&str], input: Option<&str>) -> Output {
+        let mut command = Command::new(self.tools.join("kubectl"));
+        command.arg(format!("--kubeconfig={}/kubeconfig", self.folder.display())).args(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.unwrap_or_default().as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    /// kubectl, which must succeed.
+    #[track_caller]
+    pub fn kubectl(&self, args: &[&str]) -> String {
+        let said = self.run(args, None);
+        assert!(said.status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&said.stderr));
+        String::from_utf8(said.stdout).unwrap()
+    }
+
+    /// What kubectl says, whatever its exit code.
+    pub fn say(&self, args: &[&str]) -> String {
+        String::from_utf8(self.run(args, None).stdout).unwrap()
+    }
+
+    /// A fresh namespace with a service account in it.
+    pub fn namespace(&'static self, name: &str) -> Namespace {
+        self.kubectl(&["create", "namespace", name]);
+        let ns = Namespace { plane: self, name: name.to_owned() };
+        until("its service account is there", 60, || {
+            self.run(&["get", "sa", "default", "-n", name], None).status.success().then_some(())
+        });
+        ns
+    }
+
+    /// All writes that the API server has seen.
+    pub fn audit(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.folder.join("audit.log")).unwrap();
+        text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect()
+    }
+
+    /// `helm template` and `kubectl apply`: roles and definitions as the chart makes them.
+    pub fn install_chart(&self, namespace: &str) {
+        let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/cicada");
+        let rendered = Command::new(self.tools.join("helm"))
+            .args(["template", "cicada"])
+            .arg(chart)
+            .args(["--namespace", namespace, "--set", "crds.install=false", "--set", "replicas=0"])
+            .output()
+            .unwrap();
+        assert!(rendered.status.success(), "{}", String::from_utf8_lossy(&rendered.stderr));
+        let said = self
+            .run(&["apply", "-n", namespace, "-f", "-"], Some(&String::from_utf8(rendered.stdout).unwrap()));
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    }
+}
+
+/// Starts a child that the kernel ends with this process, since statics are not dropped. The signal is
+/// bound to the *thread* that started the child: hence one thread that never ends starts them all.
+fn spawn(command: Command, folder: &Path, name: &str) -> Child {
+    type Order = (Command, Sender<std::io::Result<Child>>);
+    static STARTER: OnceLock<Mutex<Sender<Order>>> = OnceLock::new();
+    let log = File::create(folder.join(format!("{name}.log"))).unwrap();
+    let mut wrapped = Command::new("setpriv");
+    wrapped.args(["--pdeathsig", "KILL"]).arg(command.get_program()).args(command.get_args());
+    wrapped.envs(command.get_envs().filter_map(|(k, v)| Some((k.to_owned(), v?.to_owned()))));
+    wrapped.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+    let starter = STARTER.get_or_init(|| {
+        let (orders, inbox) = channel::<Order>();
+        std::thread::spawn(move || {
+            inbox.into_iter().for_each(|(mut command, reply)| drop(reply.send(command.spawn())))
+        });
+        Mutex::new(orders)
+    });
+    let (reply, answer) = channel();
+    starter.lock().unwrap().send((wrapped, reply)).unwrap();
+    answer.recv().unwrap().unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+fn api_server(tools: &Path, folder: &Path, port: u16, etcd: u16) -> Child {
+    let mut command = Command::new(tools.join("kube-apiserver"));
+    let at = |path: &str| format!("{}/{path}", folder.display());
+    command.args([
+        format!("--etcd-servers=http://127.0.0.1:{etcd}"),
+        format!("--cert-dir={}", at("pki")),
+        format!("--secure-port={port}"),
+        "--bind-address=127.0.0.1".into(),
+        "--service-cluster-ip-range=10.99.0.0/16".into(),
+        "--service-account-issuer=https://kubernetes.default.svc".into(),
+        format!("--service-account-key-file={}", at("pki/sa.key")),
+        format!("--service-account-signing-key-file={}", at("pki/sa.key")),
+        format!("--token-auth-file={}", at("tokens.csv")),
+        "--authorization-mode=RBAC".into(),
+        format!("--audit-policy-file={}", at("audit.yaml")),
+        format!("--audit-log-path={}", at("audit.log")),
+    ]);
+    spawn(command, folder, "apiserver")
+}
+
+/// A namespace of one test.
+pub struct Namespace {
+    plane: &'static Plane,
+    /// Its name.
+    pub name: String,
+}
+
+impl Namespace {
+    /// kubectl in it.
+    #[track_caller]
+    pub fn kubectl(&self, args: &[&str]) -> String {
+        self.plane.kubectl(&[args, &["-n", &self.name]].concat())
+    }
+
+    /// `kubectl apply`.
+    #[track_caller]
+    pub fn apply(&self, manifest: &str) {
+        let said = self.plane.run(&["apply", "-n", &self.name, "-f", "-"], Some(manifest));
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    }
+
+    /// `kubectl apply --server-side` by this manager; a conflict is a failure.
+    #[track_caller]
+    pub fn apply_as(&self, manager: &str, manifest: &str) {
+        let manager = format!("--field-manager={manager}");
+        let said = self
+            .plane
+            .run(&["apply", "--server-side", &manager, "-n", &self.name, "-f", "-"], Some(manifest));
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    }
+
+    /// One object; Null if it is not there.
+    pub fn get(&self, kind: &str, name: &str) -> Value {
+        let said = self.plane.say(&["get", kind, name, "-n", &self.name, "-o", "json", "--ignore-not-found"]);
+        serde_json::from_str(&said).unwrap_or(Value::Null)
+    }
+
+    /// One object with its managed fields.
+    pub fn get_with_managed_fields(&self, kind: &str, name: &str) -> Value {
+        let said = self.kubectl(&["get", kind, name, "-o", "json", "--show-managed-fields"]);
+        serde_json::from_str(&said).unwrap()
+    }
+
+    /// All objects of a kind; none while the API server is away.
+    pub fn list(&self, kind: &str) -> Vec<Value> {
+        let said = self.plane.say(&["get", kind, "-n", &self.name, "-o", "json"]);
+        let list: Value = serde_json::from_str(&said).unwrap_or(Value::Null);
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+}
+
+/// A running operator.
+pub struct Operator {
+    child: Guard,
+    port: u16,
+}
+
+impl Operator {
+    /// Starts one for a namespace, with this identity and in competition for this Lease.
+    pub fn start(plane: &Plane, namespace: &str, identity: &str, lease: &str) -> Self {
+        let port = free_port();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cicada-operator"));
+        command.args([
+            "run",
+            "--log-format=text",
+            "--identity",
+            identity,
+            "--lease",
+            lease,
+            "--listen",
+            &format!("127.0.0.1:{port}"),
+        ]);
+        command.args(["--watch-namespaces", namespace]);
+        command.arg("--config").arg(plane.folder.join("operator.yaml"));
+        command.env("KUBECONFIG", plane.folder.join("kubeconfig"));
+        let operator = Self { child: Guard(spawn(command, &plane.folder, identity)), port };
+        until("the operator is ready", 60, || operator.ready().then_some(()));
+        operator
+    }
+
+    fn ask(&self, path: &str) -> String {
+        let url = format!("http://127.0.0.1:{}{path}", self.port);
+        let said = Command::new("curl").args(["--silent", "--max-time", "2", &url]).output().unwrap();
+        String::from_utf8(said.stdout).unwrap()
+    }
+
+    /// It has listed everything.
+    pub fn ready(&self) -> bool {
+        self.ask("/readyz") == "ok\n"
+    }
+
+    /// It holds its Lease.
+    pub fn leads(&self) -> bool {
+        self.ask("/metrics").contains("cicada_leader 1")
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, name: &str) {
+        assert!(
+            Command::new("kill")
+                .args([&format!("-{name}"), &self.child.0.id().to_string()])
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+
+    /// It has ended.
+    pub fn ended(&mut self) -> bool {
+        self.child.0.try_wait().unwrap().is_some()
+    }
+}
