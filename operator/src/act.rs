@@ -221,9 +221,9 @@ async fn start_job(
     if purpose == Purpose::Cycle {
         let slots = objects.iter().flat_map(|c| &c.spec.triggers).filter_map(|t| t.slot);
         let now = Timestamp::now();
-        slots.for_each(|slot| {
-            context.metrics.creation_skew_seconds.observe(now.duration_since(slot).as_secs_f64())
-        });
+        for slot in slots {
+            context.metrics.creation_skew_seconds.observe(now.duration_since(slot).as_secs_f64());
+        }
     }
     Ok(())
 }

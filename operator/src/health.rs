@@ -8,11 +8,11 @@ use tokio::time::Instant;
 
 /// A watch's server ends it after this long; the client starts the next. Below the idle timeout of
 /// common load balancers (240 s), which drop silent connections without a word.
-pub const WATCH_TIMEOUT: Duration = Duration::from_secs(180);
+pub const WATCH_TIMEOUT: Duration = Duration::from_mins(3);
 /// A watch that has only failed for this long makes the process unhealthy.
-const WATCH_FAULT: Duration = Duration::from_secs(300);
+const WATCH_FAULT: Duration = Duration::from_mins(5);
 /// A failing watch is retried twice a minute at least: one that was silent for longer works again.
-const WATCH_RECOVERED: Duration = Duration::from_secs(120);
+const WATCH_RECOVERED: Duration = Duration::from_mins(2);
 /// The sweep runs each minute; three missed ones are a fault.
 const SWEEP_FAULT: Duration = Duration::from_secs(200);
 
@@ -110,11 +110,11 @@ mod tests {
         for _ in 0..5 {
             health.watch_failed("jobs");
             assert_eq!(health.fault(), None);
-            tokio::time::advance(Duration::from_secs(60)).await;
+            tokio::time::advance(Duration::from_mins(1)).await;
         }
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(health.fault().unwrap().contains("jobs"));
-        tokio::time::advance(Duration::from_secs(120)).await;
+        tokio::time::advance(Duration::from_mins(2)).await;
         assert_eq!(
             health.fault(),
             None,

@@ -292,7 +292,9 @@ impl Index {
         match kind {
             Kind::Agent => {
                 let stale: Vec<_> = self.agents.keys().filter(|k| in_scope(k)).cloned().collect();
-                stale.iter().for_each(|k| self.remove_agent(k, None, now));
+                for key in &stale {
+                    self.remove_agent(key, None, now);
+                }
                 stale
             }
             Kind::Cycle => {

@@ -213,9 +213,9 @@ impl Metrics {
         if let Some(state) = series.state {
             self.state.remove(&labels.state(state));
         }
-        series.results.iter().for_each(|result| {
+        for result in &series.results {
             self.cycles.remove(&labels.result(result));
-        });
+        }
     }
 
     /// Counts a cycle that ended.

@@ -70,7 +70,7 @@ async fn end_of(context: &Context, key: &Key, entry: &JobEntry) -> Result<JobEnd
         .position(|p| complete && p.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Succeeded"));
     let Some(pod) = succeeded.map(|i| &pods[i]).or(pods.last()) else { return Ok(end) };
     let status = pod.status.clone().unwrap_or_default();
-    end.pod_reason = status.reason.clone();
+    end.pod_reason.clone_from(&status.reason);
     let containers = status.container_statuses.unwrap_or_default();
     let Some(container) = containers.iter().find(|c| c.name == CONTAINER) else { return Ok(end) };
     end.image =
@@ -99,8 +99,8 @@ async fn why_waiting(
 fn pod_waits(pod: &Pod) -> (Option<Waiting>, bool) {
     let status = pod.status.clone().unwrap_or_default();
     let containers = status.container_statuses.unwrap_or_default();
-    let states: Vec<_> = containers.iter().filter_map(|c| c.state.clone()).collect();
-    if states.iter().any(|s| s.running.is_some() || s.terminated.is_some()) {
+    let now: Vec<_> = containers.iter().filter_map(|c| c.state.clone()).collect();
+    if now.iter().any(|s| s.running.is_some() || s.terminated.is_some()) {
         return (None, true);
     }
     let conditions = status.conditions.unwrap_or_default();
@@ -114,7 +114,7 @@ fn pod_waits(pod: &Pod) -> (Option<Waiting>, bool) {
             false,
         );
     }
-    let waiting = states.into_iter().find_map(|s| s.waiting);
+    let waiting = now.into_iter().find_map(|s| s.waiting);
     let (reason, message) =
         waiting.map(|w| (w.reason.unwrap_or_default(), w.message.unwrap_or_default())).unwrap_or_default();
     let reason = match reason.as_str() {
@@ -149,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    fn waits(status: serde_json::Value) -> (Option<String>, bool) {
+    fn waits(status: &serde_json::Value) -> (Option<String>, bool) {
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
         let (waiting, started) = pod_waits(&pod);
         (waiting.map(|w| w.reason), started)
@@ -162,16 +162,19 @@ mod tests {
     #[test]
     fn a_pod_that_waits_says_why() {
         let unschedulable = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}]});
-        assert_eq!(waits(unschedulable), (Some("Unschedulable".into()), false));
+        assert_eq!(waits(&unschedulable), (Some("Unschedulable".into()), false));
         for (word, reason) in [
             ("ErrImageNeverPull", "ImagePullBackOff"),
             ("ImagePullBackOff", "ImagePullBackOff"),
             ("CreateContainerConfigError", "ContainerConfig"),
             ("ContainerCreating", "PodStarting"),
         ] {
-            assert_eq!(waits(container(&json!({"waiting": {"reason": word}}))), (Some(reason.into()), false));
+            assert_eq!(
+                waits(&container(&json!({"waiting": {"reason": word}}))),
+                (Some(reason.into()), false)
+            );
         }
-        assert_eq!(waits(container(&json!({"running": {}}))), (None, true));
-        assert_eq!(waits(json!({})), (Some("PodStarting".into()), false));
+        assert_eq!(waits(&container(&json!({"running": {}}))), (None, true));
+        assert_eq!(waits(&json!({})), (Some("PodStarting".into()), false));
     }
 }

@@ -123,9 +123,9 @@ mod tests {
     #[tokio::test]
     async fn the_earliest_wish_wins() {
         let queue = Queue::default();
-        queue.add(key("a"), Duration::from_secs(3600));
+        queue.add(key("a"), Duration::from_hours(1));
         queue.add(key("a"), Duration::ZERO);
-        queue.add(key("a"), Duration::from_secs(60));
+        queue.add(key("a"), Duration::from_mins(1));
         assert_eq!(queue.next().await, Some(key("a")));
         queue.done(&key("a"));
         assert!(tokio::time::timeout(Duration::from_millis(30), queue.next()).await.is_err());

@@ -20,7 +20,7 @@ use crate::{act, context::Context, error::Error, index::Key, numbers, observe};
 /// Most steps in one look. A cycle's way takes four; more means that something does not settle.
 const STEPS: usize = 12;
 /// Longest look. The requests in it have no timeout of their own.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_mins(1);
 /// A cycle may come before its agent (`kubectl apply` of a folder); after this long it has none.
 const ORPHAN_GRACE: SignedDuration = SignedDuration::from_secs(60);
 /// A forbidden Job (quota, policy) is tried again after this long.
@@ -28,7 +28,9 @@ const FORBIDDEN_WAIT: SignedDuration = SignedDuration::from_secs(60);
 
 /// Looks at an agent; returns when to look again.
 pub async fn reconcile(context: &Context, key: &Key) -> Result<Timestamp, Error> {
-    tokio::time::timeout(TIMEOUT, steps(context, key)).await.unwrap_or(Err(Error::Timeout(TIMEOUT.as_secs())))
+    tokio::time::timeout(TIMEOUT, Box::pin(steps(context, key)))
+        .await
+        .unwrap_or(Err(Error::Timeout(TIMEOUT.as_secs())))
 }
 
 async fn steps(context: &Context, key: &Key) -> Result<Timestamp, Error> {
@@ -44,18 +46,15 @@ async fn steps(context: &Context, key: &Key) -> Result<Timestamp, Error> {
         }
         if !fresh {
             // The index is a hint: what is written is decided on the object itself, with all its texts.
-            match context.api::<PersistentAgent>(&key.namespace).get_opt(&key.name).await? {
-                Some(read) => {
-                    context.index().put_agent(read.clone());
-                    agent = Arc::new(read);
-                    fresh = true;
-                    continue;
-                }
-                None => {
-                    context.index().remove_agent(key, agent.uid().as_deref(), now);
-                    return orphans(context, key).await;
-                }
-            }
+            let read = context.api::<PersistentAgent>(&key.namespace).get_opt(&key.name).await?;
+            let Some(read) = read else {
+                context.index().remove_agent(key, agent.uid().as_deref(), now);
+                return orphans(context, key).await;
+            };
+            context.index().put_agent(read.clone());
+            agent = Arc::new(read);
+            fresh = true;
+            continue;
         }
         let (again, look_again) = (plan.again, plan.look_again);
         match apply(context, &mut agent, &cycles, plan, changed).await {
@@ -117,10 +116,9 @@ async fn apply(
 ) -> Result<(), Error> {
     let ended: Vec<_> = plan.actions.iter().filter_map(ended_reason).collect();
     for action in plan.actions {
-        if matches!(action, Action::DeleteJob { .. }) {
-            if let Some(active) = agent.status.as_ref().and_then(|s| s.active_cycle.as_ref()) {
-                context.index().expect_job_again(&active.uid);
-            }
+        let active = agent.status.as_ref().and_then(|s| s.active_cycle.as_ref());
+        if let (Action::DeleteJob { .. }, Some(active)) = (&action, active) {
+            context.index().expect_job_again(&active.uid);
         }
         act::act(context, agent, cycles, action).await?;
     }
@@ -128,7 +126,9 @@ async fn apply(
         *agent = Arc::new(act::set_agent(context, agent, &plan.status).await?);
     }
     if !plan.defer_status {
-        ended.iter().for_each(|reason| numbers::ended(context, agent, reason));
+        for reason in &ended {
+            numbers::ended(context, agent, reason);
+        }
         numbers::told(context, agent, &plan.notes);
         act::tell(context, agent, plan.notes).await;
     }

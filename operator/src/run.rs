@@ -25,7 +25,7 @@ use crate::{
 /// How often a replica without the Lease asks for it: the gap of a rollout.
 const ASK: Duration = Duration::from_secs(1);
 /// Time between two sweeps.
-const SWEEP: Duration = Duration::from_secs(60);
+const SWEEP: Duration = Duration::from_mins(1);
 /// Old plans are tidied away at each of so many sweeps.
 const TIDY: u64 = 60;
 /// How long the end waits for work in hand; below the pod's grace period of 30 s.
@@ -119,12 +119,11 @@ async fn lead(context: &Arc<Context>, memo: &Arc<Memo>, workers: usize) {
                     let _worker = tokio::spawn(work(context.clone(), memo.clone()));
                 }
             }
-            Ok(true) => {}
             Ok(false) if leading => {
                 tracing::error!("another replica holds the lease: ending");
                 return;
             }
-            Ok(false) => {}
+            Ok(_) => {}
             Err(error) => {
                 context.metrics.error("lease");
                 tracing::warn!(error = %error, "the lease could not be renewed");
@@ -222,7 +221,7 @@ async fn read_holds(context: &Context) {
             Ok(Some(namespace)) => watch::note_hold(context, &namespace),
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!(namespace = %name, error = %error, "a namespace could not be read for its hold")
+                tracing::warn!(namespace = %name, error = %error, "a namespace could not be read for its hold");
             }
         }
     }

@@ -186,7 +186,9 @@ async fn follow<K>(
             }
             Ok(Event::InitDone) => {
                 let gone = context.index().keep_only(kind, scope, &listed, Timestamp::now());
-                gone.into_iter().for_each(|key| context.queue.add(key, SETTLE));
+                for key in gone {
+                    context.queue.add(key, SETTLE);
+                }
                 listed = HashSet::new();
                 context.health.watch_listed(name);
                 None

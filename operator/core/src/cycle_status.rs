@@ -84,7 +84,8 @@ pub fn ended(
         status.snapshot_before = report.memory.as_ref().and_then(|m| m.before.clone());
         // A recovered attempt starts from what an earlier one of this cycle had published.
         let published = report.memory.as_ref().and_then(|m| m.snapshot.clone());
-        status.snapshot_after = published.filter(|s| report.recovered || Some(s) != status.snapshot_before.as_ref());
+        status.snapshot_after =
+            published.filter(|s| report.recovered || Some(s) != status.snapshot_before.as_ref());
         status.tables = report.tables.iter().map(table).collect();
         status.warnings = report.warnings.iter().take(5).map(|w| cut(w, 120)).collect();
         let usage = &report.usage;

@@ -353,7 +353,11 @@ impl<'a> Step<'a> {
         if self.seen.environment.restores {
             return;
         }
-        let end = CycleEnd::failed("NotSupported", "this release does not restore by an AgentCycle; use cicadactl restore", false);
+        let end = CycleEnd::failed(
+            "NotSupported",
+            "this release does not restore by an AgentCycle; use cicadactl restore",
+            false,
+        );
         for cycle in self.waiting().into_iter().filter(|c| c.restore.is_some()) {
             self.set_cycle(cycle.reference(), cycle_status::ended(cycle, &end, None, None, self.now));
         }
@@ -511,7 +515,8 @@ impl<'a> Step<'a> {
 
 fn restore_problem(seen: &Observed<'_>) -> Option<SpecError> {
     let wanted = seen.agent.spec.memory.as_ref().is_some_and(|m| m.restore_from.is_some());
-    (wanted && !seen.environment.restores).then_some(SpecError::Unsupported("memory.restoreFrom; use cicadactl restore"))
+    (wanted && !seen.environment.restores)
+        .then_some(SpecError::Unsupported("memory.restoreFrom; use cicadactl restore"))
 }
 
 fn newest_slot(cycles: &[CycleView], schedule: &str) -> Option<Timestamp> {

@@ -36,7 +36,7 @@ struct World {
 }
 
 impl World {
-    fn new(spec: serde_json::Value, now: &str) -> Self {
+    fn new(spec: &serde_json::Value, now: &str) -> Self {
         let mut agent: PersistentAgent =
             serde_json::from_value(json!({"metadata": {"name": "a", "namespace": "n"}, "spec": spec}))
                 .unwrap();
@@ -60,7 +60,7 @@ impl World {
 
     fn sql(schedule: &str, now: &str) -> Self {
         Self::new(
-            json!({
+            &json!({
                 "executor": {"sql": {"inline": "SELECT 1"}},
                 "store": {"directory": {"path": "/store"}},
                 "schedules": [{"name": "s", "cron": schedule}],
@@ -77,7 +77,7 @@ impl World {
         self.status().state.unwrap()
     }
 
-    fn request(&mut self, name: &str, spec: serde_json::Value) {
+    fn request(&mut self, name: &str, spec: &serde_json::Value) {
         let mut value = json!({"metadata": {"name": name, "namespace": "n"}, "spec": spec});
         value["spec"]["agentRef"] = json!({"name": "a"});
         let mut cycle: AgentCycle = serde_json::from_value(value).unwrap();
@@ -111,7 +111,7 @@ impl World {
                 if self.cycles.iter().any(|c| c.metadata.name.as_deref() == Some(&name)) {
                     return;
                 }
-                self.request(&name, serde_json::to_value(&*spec).unwrap());
+                self.request(&name, &serde_json::to_value(&*spec).unwrap());
                 let owner = json!([{"apiVersion": "v", "kind": "PersistentAgent", "name": "a", "uid": "agent-uid", "controller": true}]);
                 self.cycles.last_mut().unwrap().metadata.owner_references =
                     Some(serde_json::from_value(owner).unwrap());
@@ -263,7 +263,7 @@ fn a_lost_status_write_starts_nothing_twice() {
 fn a_foreign_cycle_in_a_slots_place_skips_the_slot() {
     let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
     w.at("2026-12-01T06:00:00Z");
-    w.request(&crate::names::slot_cycle("a", ts("2026-12-01T07:00:00Z")), json!({}));
+    w.request(&crate::names::slot_cycle("a", ts("2026-12-01T07:00:00Z")), &json!({}));
     w.cycles[0].status =
         Some(AgentCycleStatus { phase: Some(Phase::Succeeded), ..AgentCycleStatus::default() });
     w.at("2026-12-01T07:00:00Z").at("2026-12-01T07:01:00Z");
@@ -292,7 +292,7 @@ fn requests_by_annotation_token_and_object_run_once_each() {
     w.agent.spec.run_token = Some("x".into());
     w.at("2026-12-01T08:03:00Z").done();
     assert_eq!((w.jobs_made.len(), w.status().last_handled_run_token.as_deref()), (2, Some("x")));
-    w.request("mine", json!({}));
+    w.request("mine", &json!({}));
     w.at("2026-12-01T08:04:00Z").done();
     w.at("2026-12-01T08:05:00Z");
     assert_eq!(w.jobs_made.len(), 3);
@@ -303,10 +303,10 @@ fn requests_by_annotation_token_and_object_run_once_each() {
 fn what_waits_while_a_cycle_is_at_work_joins_the_next() {
     let mut w = World::sql("0 7 * * *", "2026-12-01T08:00:00Z");
     w.at("2026-12-01T08:00:00Z");
-    w.request("one", json!({}));
+    w.request("one", &json!({}));
     w.at("2026-12-01T08:01:00Z");
-    w.request("two", json!({"message": {"body": "hello"}}));
-    w.request("three", json!({}));
+    w.request("two", &json!({"message": {"body": "hello"}}));
+    w.request("three", &json!({}));
     w.at("2026-12-01T08:02:00Z");
     assert_eq!(w.jobs_made, ["one"]);
     w.done();
@@ -334,10 +334,10 @@ fn a_failure_backs_off_then_pauses_and_a_request_resumes() {
     assert_eq!(w.state(), State::Paused);
     w.at("2026-12-01T12:00:00Z");
     assert_eq!(w.jobs_made.len(), 3);
-    w.request("message", json!({"triggers": [{"type": "Message"}]}));
+    w.request("message", &json!({"triggers": [{"type": "Message"}]}));
     w.at("2026-12-01T12:01:00Z");
     assert_eq!(w.jobs_made.len(), 3, "a message does not resume");
-    w.request("person", json!({}));
+    w.request("person", &json!({}));
     w.at("2026-12-01T12:02:00Z").done();
     assert_eq!(w.jobs_made[3], "person");
     assert!(w.log.contains(&"start person with [\"message\"]".to_owned()));
@@ -373,7 +373,7 @@ fn a_stall_stands_until_a_person_acts() {
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "MemoryMissing"));
     w.at("2026-12-01T10:00:00Z");
     assert_eq!(w.jobs_made.len(), 1);
-    w.request("person", json!({}));
+    w.request("person", &json!({}));
     w.at("2026-12-01T10:01:00Z").done();
     assert_ne!(w.state(), State::Stalled);
     assert!(conditions::find(&w.status().conditions, "Stalled").is_none());
@@ -428,7 +428,7 @@ fn suspended_and_held_agents_start_nothing_but_are_ready() {
         } else {
             w.agent.spec.suspend = Some(true);
         }
-        w.request("person", json!({}));
+        w.request("person", &json!({}));
         w.at("2026-12-01T08:10:00Z");
         assert!(w.jobs_made.is_empty());
         assert!(conditions::is_true(&w.status().conditions, "Ready"));
@@ -524,8 +524,8 @@ fn history_limits_keep_the_newest_and_never_touch_what_others_made() {
     let mut w = World::sql("* * * * *", "2026-12-01T08:00:00Z");
     w.agent.spec.successful_cycles_history_limit = Some(2);
     w.at("2026-12-01T08:00:30Z");
-    w.request("mine", json!({}));
-    w.request("short", json!({"ttlSecondsAfterFinished": 60}));
+    w.request("mine", &json!({}));
+    w.request("short", &json!({"ttlSecondsAfterFinished": 60}));
     for minute in 1..8 {
         w.at(&format!("2026-12-01T08:{minute:02}:00Z")).done();
     }
@@ -645,7 +645,7 @@ fn what_an_agent_causes_itself_is_rationed_by_day() {
     w.agent.spec.limits = Some(serde_json::from_value(json!({"cyclesPerDay": 2})).unwrap());
     w.at("2026-12-01T08:00:00Z");
     for n in 0..3 {
-        w.request(&format!("m{n}"), json!({"triggers": [{"type": "Message"}]}));
+        w.request(&format!("m{n}"), &json!({"triggers": [{"type": "Message"}]}));
         w.at(&format!("2026-12-01T09:0{n}:00Z"));
         if n < 2 {
             w.done();
@@ -653,7 +653,7 @@ fn what_an_agent_causes_itself_is_rationed_by_day() {
     }
     assert_eq!(w.jobs_made.len(), 2);
     assert_eq!(w.cycles[2].status.as_ref().unwrap().reason.as_deref(), Some("CyclesPerDay"));
-    w.request("person", json!({}));
+    w.request("person", &json!({}));
     w.at("2026-12-01T10:00:00Z");
     assert_eq!(w.jobs_made[2], "person", "a person's request is not rationed");
 }
@@ -832,21 +832,21 @@ fn in_any_order_of_events_cycles_only_go_forward() {
             for event in events {
                 w.now += SignedDuration::from_secs(97);
                 match event {
-                    0 => w.request(&format!("r{}", w.serial), json!({})),
-                    1 => w.request(&format!("m{}", w.serial), json!({"triggers": [{"type": "Message"}]})),
+                    0 => w.request(&format!("r{}", w.serial), &json!({})),
+                    1 => w.request(&format!("m{}", w.serial), &json!({"triggers": [{"type": "Message"}]})),
                     2 => w.agent.spec.suspend = Some(w.agent.spec.suspend != Some(true)),
                     3 => w.environment.full = !w.environment.full,
                     4 => w.agent.metadata.generation = w.agent.metadata.generation.map(|g| g + 1),
                     5 => {
                         w.agent.metadata.annotations =
-                            Some([(RUN_NOW.to_owned(), w.serial.to_string())].into())
+                            Some([(RUN_NOW.to_owned(), w.serial.to_string())].into());
                     }
                     6 if w.job.as_ref().is_some_and(|j| j.end.is_none()) => w.done(),
                     7 if w.job.as_ref().is_some_and(|j| j.end.is_none()) => {
-                        w.fail(FailureClass::ExecutorFailed)
+                        w.fail(FailureClass::ExecutorFailed);
                     }
                     8 if w.job.as_ref().is_some_and(|j| j.end.is_none()) => {
-                        w.fail(FailureClass::SecretMissing)
+                        w.fail(FailureClass::SecretMissing);
                     }
                     9 => w.now -= SignedDuration::from_mins(30),
                     10 => {
@@ -870,7 +870,7 @@ fn a_restore_makes_a_snapshot_current_once_for_each_token() {
     w.agent.spec.memory = Some(serde_json::from_value(memory).unwrap());
     w.at("2026-12-01T08:01:00Z");
     assert_eq!(w.cycles[0].spec.restore.as_ref().unwrap().snapshot, "3-0-x");
-    w.request("other", json!({}));
+    w.request("other", &json!({}));
     w.at("2026-12-01T08:02:00Z").done();
     assert_eq!(w.status().memory.unwrap().applied_restore.as_deref(), Some("3-0-x/1"));
     assert_eq!(w.jobs_made[1], "other", "nothing joins a restore");
@@ -884,7 +884,7 @@ fn what_the_cycle_job_can_not_do_is_refused() {
     let mut w = World::sql("0 7 * * *", "2026-12-01T08:00:00Z");
     (w.environment.delivers, w.environment.restores) = (false, false);
     w.at("2026-12-01T08:00:00Z");
-    w.request("back", json!({"restore": {"snapshot": "3-0-x"}}));
+    w.request("back", &json!({"restore": {"snapshot": "3-0-x"}}));
     w.at("2026-12-01T08:01:00Z");
     assert_eq!(w.cycles[0].status.as_ref().unwrap().reason.as_deref(), Some("NotSupported"));
     assert!(w.jobs_made.is_empty());

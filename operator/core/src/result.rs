@@ -216,7 +216,8 @@ mod tests {
             (end.phase, end.reason.as_str(), end.counts, end.stalls),
             (Phase::Failed, "Blocked", true, false)
         );
-        let missing = ended(&with(&CycleReport::failed(FailureClass::MemoryMissing, "HEAD is gone")), Asked::NotYet);
+        let missing =
+            ended(&with(&CycleReport::failed(FailureClass::MemoryMissing, "HEAD is gone")), Asked::NotYet);
         assert!(missing.stalls && missing.reason == "MemoryMissing" && missing.message == "HEAD is gone");
         let fenced = ended(&with(&CycleReport::failed(FailureClass::PersistFenced, "")), Asked::NotYet);
         assert!(fenced.phase == Phase::Failed && !fenced.counts && !fenced.stalls);

@@ -3,6 +3,8 @@
 //!
 //! Needs the programs of `tests/cluster/tools` (CICADA_TOOLS, default `target/tools/bin`).
 
+#![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, reason = "a test program")]
+
 mod plane;
 
 use std::{thread::sleep, time::Duration};
@@ -154,7 +156,8 @@ fn the_operator_owns_nothing_of_an_agent_but_its_status() {
     assert_eq!(found["metadata"]["generation"], 1);
     for entry in found["metadata"]["managedFields"].as_array().unwrap() {
         if entry["manager"] == "cicada-operator" {
-            let fields: Vec<&str> = entry["fieldsV1"].as_object().unwrap().keys().map(String::as_str).collect();
+            let fields: Vec<&str> =
+                entry["fieldsV1"].as_object().unwrap().keys().map(String::as_str).collect();
             assert_eq!((fields, entry["subresource"].as_str()), (vec!["f:status"], Some("status")));
         }
     }

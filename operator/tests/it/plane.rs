@@ -25,7 +25,7 @@ pub struct Plane {
     api: u16,
     etcd: u16,
     apiserver: Mutex<Child>,
-    _others: Vec<Guard>,
+    others: Vec<Guard>,
 }
 
 /// A child that is killed with us.
@@ -112,7 +112,7 @@ impl Plane {
         ]);
         let etcd_child = spawn(command, &folder, "etcd");
         let apiserver = Mutex::new(api_server(&tools, &folder, api, etcd));
-        let mut plane = Self { folder, tools, api, etcd, apiserver, _others: vec![Guard(etcd_child)] };
+        let mut plane = Self { folder, tools, api, etcd, apiserver, others: vec![Guard(etcd_child)] };
         plane.wait_for_api();
         let mut command = Command::new(plane.tools.join("kube-controller-manager"));
         command.args([
@@ -134,7 +134,7 @@ impl Plane {
             "1",
         ]);
         let pods = spawn(command, &plane.folder, "fake_pods");
-        plane._others.extend([Guard(kcm), Guard(pods)]);
+        plane.others.extend([Guard(kcm), Guard(pods)]);
         let definitions = root.join("crds/generated");
         plane.kubectl(&["apply", "--server-side", "-f", &definitions.to_string_lossy()]);
         plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]);
