@@ -1,5 +1,7 @@
 //! The generated files, the schemas and the examples.
 
+#![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, reason = "a test program")]
+
 use std::{fs, path::PathBuf};
 
 use cicada_crds::{AgentCycle, PersistentAgent, generate};

@@ -37,10 +37,26 @@ pub struct Context {
 
 impl Context {
     /// A context for `plan`.
-    pub fn new(plan: CyclePlan, work: WorkDir, launcher: Launcher, secrets: Secrets, shutdown: Shutdown) -> Self {
+    pub fn new(
+        plan: CyclePlan,
+        work: WorkDir,
+        launcher: Launcher,
+        secrets: Secrets,
+        shutdown: Shutdown,
+    ) -> Self {
         let memory = &plan.config.memory;
         let resources = resources(memory.size_limit, memory.ledger_size_limit, 0);
-        Self { plan, work, launcher, secrets, shutdown, resources, times: Mutex::default(), spent: Mutex::default(), intents: Mutex::default() }
+        Self {
+            plan,
+            work,
+            launcher,
+            secrets,
+            shutdown,
+            resources,
+            times: Mutex::default(),
+            spent: Mutex::default(),
+            intents: Mutex::default(),
+        }
     }
 
     /// The present moment. The only place where a cycle reads the clock for data.

@@ -53,7 +53,7 @@ async fn work(cx: &Context, claim: &mut Claim) -> Result<Finished, Failure> {
     let written = cx.phase("write back", write_back(cx, executed)).await?;
     let unmounted = cx.phase("unmount", unmount(written)).await?;
     let sealed = cx.phase("seal", seal(cx, claim, unmounted)).await?;
-    Ok(cx.phase("persist", persist(cx, claim, sealed)).await?)
+    cx.phase("persist", persist(cx, claim, sealed)).await
 }
 
 /// An earlier attempt had published: what is left is to deliver and to report.

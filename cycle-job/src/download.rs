@@ -63,5 +63,9 @@ async fn fetch(url: &str, sha256: &str, target: &Path) -> Result<(), DownloadErr
     }
     file.flush().await?;
     let found: String = hash.finalize().iter().map(|b| format!("{b:02x}")).collect();
-    if found == sha256.to_ascii_lowercase() { Ok(()) } else { Err(DownloadError::WrongHash { found, expected: sha256.to_owned() }) }
+    if found == sha256.to_ascii_lowercase() {
+        Ok(())
+    } else {
+        Err(DownloadError::WrongHash { found, expected: sha256.to_owned() })
+    }
 }

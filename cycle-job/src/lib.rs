@@ -67,7 +67,9 @@ pub fn entry(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let report = match Launcher::current_exe() {
         Ok(launcher) => runtime.block_on(run(&args, launcher, report_only)),
-        Err(error) => CycleReport::failed(FailureClass::WorkerCrashed, format!("could not find this program: {error}")),
+        Err(error) => {
+            CycleReport::failed(FailureClass::WorkerCrashed, format!("could not find this program: {error}"))
+        }
     };
     // A worker that is being killed must not hold the exit back.
     runtime.shutdown_timeout(Duration::from_secs(1));
@@ -77,7 +79,12 @@ pub fn entry(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// JSON lines on standard error; `CICADA_LOG` filters as in `info,cicada_store=debug`.
 fn start_logging() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("CICADA_LOG").unwrap_or_else(|_| "info".into());
-    let _ = tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .json()
+        .flatten_event(true)
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .try_init();
 }
 
 async fn run(args: &RunArgs, launcher: Launcher, report_only: bool) -> CycleReport {
@@ -87,7 +94,8 @@ async fn run(args: &RunArgs, launcher: Launcher, report_only: bool) -> CycleRepo
     };
     let namespace = plan.config.owner.namespace.clone();
     let timeout = Duration::from_secs(plan.config.limits.timeout);
-    let prepared = Shutdown::listen(timeout).and_then(|shutdown| Ok((shutdown, WorkDir::prepare(&args.work)?)));
+    let prepared =
+        Shutdown::listen(timeout).and_then(|shutdown| Ok((shutdown, WorkDir::prepare(&args.work)?)));
     let (shutdown, work) = match prepared {
         Ok(both) => both,
         Err(error) => {
@@ -106,7 +114,10 @@ fn read_plan(args: &RunArgs) -> Result<CyclePlan, Box<CycleReport>> {
     let read = |path: &std::path::Path| {
         std::fs::read(path).map_err(|e| {
             // The config part is a ConfigMap volume with `optional: true`: absent means deleted.
-            Box::new(CycleReport::failed(FailureClass::ConfigMissing, format!("plan file {} can't be read: {e}", path.display())))
+            Box::new(CycleReport::failed(
+                FailureClass::ConfigMissing,
+                format!("plan file {} can't be read: {e}", path.display()),
+            ))
         })
     };
     CyclePlan::parse(&read(&args.config)?, &read(&args.run)?).map_err(|error| {
@@ -125,7 +136,9 @@ fn finish(args: &RunArgs, report: &CycleReport) -> ExitCode {
         tracing::warn!(error = &error as &dyn std::error::Error, "could not write the report");
     }
     match report.class {
-        Some(class) if class.pages() => tracing::error!(class = %class, message = report.message, "cycle failed"),
+        Some(class) if class.pages() => {
+            tracing::error!(class = %class, message = report.message, "cycle failed")
+        }
         Some(class) => tracing::warn!(class = %class, message = report.message, "cycle failed"),
         None => tracing::info!(outcome = ?report.outcome, recovered = report.recovered, "cycle ended"),
     }

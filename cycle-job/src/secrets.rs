@@ -91,7 +91,9 @@ impl Secrets {
             match std::fs::read_to_string(path) {
                 Ok(text) => return Ok(SecretText(text.trim_end_matches(['\n', '\r']).to_owned())),
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-                Err(source) => return Err(SecretError::Unreadable { name: name.clone(), key: key.clone(), source }),
+                Err(source) => {
+                    return Err(SecretError::Unreadable { name: name.clone(), key: key.clone(), source });
+                }
             }
         }
         let variable = variable_name(name, key);
@@ -126,7 +128,9 @@ impl Secrets {
                 variable: variable_name(name, "KEY"),
             });
         }
-        keys.into_iter().map(|key| Ok((key.clone(), self.get(&SecretRef { name: name.to_owned(), key })?))).collect()
+        keys.into_iter()
+            .map(|key| Ok((key.clone(), self.get(&SecretRef { name: name.to_owned(), key })?)))
+            .collect()
     }
 
     /// Like [`Self::get`], with None for a key that does not exist.
@@ -159,7 +163,10 @@ mod tests {
         let secrets = Secrets::new(None, "shop");
         let error = secrets.get(&SecretRef { name: "open-ai".into(), key: "api.key".into() }).unwrap_err();
         let text = error.to_string();
-        assert!(text.starts_with("secret shop/open-ai has no key api.key: run kubectl -n shop create secret"), "{text}");
+        assert!(
+            text.starts_with("secret shop/open-ai has no key api.key: run kubectl -n shop create secret"),
+            "{text}"
+        );
         assert!(text.contains("OPEN_AI_API_KEY"), "{text}");
         assert_eq!(error.class(), FailureClass::SecretMissing);
     }

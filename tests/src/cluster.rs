@@ -42,7 +42,7 @@ impl Cluster {
         }
         let chart = root().join("charts/cicada").to_string_lossy().into_owned();
         let mut args: Vec<String> =
-            ["upgrade", "--install", "cicada", &chart, "--namespace", SYSTEM, "--wait", "--timeout", "120s"]
+            ["upgrade", "--install", "cicada", &chart, "--namespace", SYSTEM, "--wait", "--timeout", "300s"]
                 .map(String::from)
                 .into();
         for (key, value) in [

@@ -3,6 +3,7 @@
 //!
 //! Everything is looked at from outside, by the programs that a user has: kubectl, helm, cicadactl,
 //! `zstd` and `sqlite3`. A test fails by a panic whose message says what was seen.
+
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

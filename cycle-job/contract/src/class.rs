@@ -123,8 +123,24 @@ const fn row(
 /// 20-30 hold more classes than codes: those that share one end the same way.
 const TABLE: &[Row] = &[
     row(FailureClass::Disrupted, 10, "Disrupted", "disrupted", Ending::Retry, false, false),
-    row(FailureClass::StoreUnavailable, 11, "StoreUnavailable", "store_unavailable", Ending::Retry, true, true),
-    row(FailureClass::ModelUnavailable, 12, "ModelUnavailable", "model_unavailable", Ending::Retry, true, false),
+    row(
+        FailureClass::StoreUnavailable,
+        11,
+        "StoreUnavailable",
+        "store_unavailable",
+        Ending::Retry,
+        true,
+        true,
+    ),
+    row(
+        FailureClass::ModelUnavailable,
+        12,
+        "ModelUnavailable",
+        "model_unavailable",
+        Ending::Retry,
+        true,
+        false,
+    ),
     row(FailureClass::RestoreTimeout, 13, "RestoreTimeout", "restore_timeout", Ending::Retry, true, true),
     row(FailureClass::RestoreFailed, 14, "RestoreFailed", "restore_failed", Ending::Retry, true, true),
     row(FailureClass::IngestFailed, 15, "IngestFailed", "ingest_failed", Ending::Retry, true, true),
@@ -151,7 +167,15 @@ const TABLE: &[Row] = &[
     row(FailureClass::ExecutorFailed, 26, "ExecutorFailed", "executor_failed", Ending::Fail, true, false),
     row(FailureClass::Timeout, 27, "Timeout", "timeout", Ending::Fail, true, false),
     row(FailureClass::BudgetExceeded, 27, "BudgetExceeded", "budget_exceeded", Ending::Fail, false, false),
-    row(FailureClass::EphemeralResidue, 28, "EphemeralResidue", "ephemeral_residue", Ending::Fail, true, true),
+    row(
+        FailureClass::EphemeralResidue,
+        28,
+        "EphemeralResidue",
+        "ephemeral_residue",
+        Ending::Fail,
+        true,
+        true,
+    ),
     row(
         FailureClass::SqlitePersistenceFailed,
         28,
@@ -162,7 +186,15 @@ const TABLE: &[Row] = &[
         true,
     ),
     row(FailureClass::DiskBudget, 29, "DiskBudget", "disk_budget", Ending::Fail, true, true),
-    row(FailureClass::AttemptsExhausted, 29, "AttemptsExhausted", "attempts_exhausted", Ending::Fail, true, true),
+    row(
+        FailureClass::AttemptsExhausted,
+        29,
+        "AttemptsExhausted",
+        "attempts_exhausted",
+        Ending::Fail,
+        true,
+        true,
+    ),
     row(FailureClass::GraceTooShort, 29, "GraceTooShort", "grace_too_short", Ending::Fail, true, true),
     row(FailureClass::PlanInvalid, 29, "PlanInvalid", "plan_invalid", Ending::Fail, true, true),
     row(FailureClass::PersistFenced, EXIT_FENCED, "Fenced", "persist_fenced", Ending::Neutral, false, false),
@@ -251,7 +283,9 @@ mod tests {
             let code = class.exit_code();
             match class.ending() {
                 Ending::Retry => assert!(RETRY_CODES.contains(&code), "{class}"),
-                Ending::Fail | Ending::Stall => assert!(FAIL_CODES.contains(&code) && code != EXIT_FENCED, "{class}"),
+                Ending::Fail | Ending::Stall => {
+                    assert!(FAIL_CODES.contains(&code) && code != EXIT_FENCED, "{class}")
+                }
                 Ending::Neutral => assert!(code == EXIT_FENCED || code == EXIT_SUPERSEDED, "{class}"),
             }
         }

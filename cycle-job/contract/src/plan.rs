@@ -42,7 +42,9 @@ pub enum PlanError {
         source: serde_json::Error,
     },
     /// Written by a release that is too new (or too old) for this one.
-    #[error("the plan has version {found}, this release knows {PLAN_VERSION}: roll operator and cycle job to the same release")]
+    #[error(
+        "the plan has version {found}, this release knows {PLAN_VERSION}: roll operator and cycle job to the same release"
+    )]
     Version {
         /// The version found.
         found: u32,
@@ -367,7 +369,14 @@ pub struct Retention {
 impl Default for Retention {
     fn default() -> Self {
         let day = 86_400;
-        Self { snapshots: 30, max_age: 90 * day, messages: 30 * day, tool_results: 30 * day, steps: 30 * day, cycles: 400 * day }
+        Self {
+            snapshots: 30,
+            max_age: 90 * day,
+            messages: 30 * day,
+            tool_results: 30 * day,
+            steps: 30 * day,
+            cycles: 400 * day,
+        }
     }
 }
 
@@ -443,7 +452,13 @@ pub struct SelfManagement {
 
 impl Default for SelfManagement {
     fn default() -> Self {
-        Self { charter: CharterPolicy::Propose, schedules: true, max_active_schedules: 12, min_interval: 1800, skills: true }
+        Self {
+            charter: CharterPolicy::Propose,
+            schedules: true,
+            max_active_schedules: 12,
+            min_interval: 1800,
+            skills: true,
+        }
     }
 }
 

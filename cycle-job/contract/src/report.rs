@@ -318,7 +318,8 @@ mod tests {
     use super::*;
 
     fn largest() -> CycleReport {
-        let mut r = CycleReport::failed(FailureClass::SqlitePersistenceUploadFailed, "\u{1}ü\"\\".repeat(500));
+        let mut r =
+            CycleReport::failed(FailureClass::SqlitePersistenceUploadFailed, "\u{1}ü\"\\".repeat(500));
         r.memory = Some(MemoryReport {
             snapshot: Some("18446744073709551615-18446744073709551615-0123456789abcdef".into()),
             before: Some("18446744073709551615-18446744073709551615-0123456789abcdef".into()),
@@ -348,7 +349,12 @@ mod tests {
             })
             .collect();
         r.asks = (0..20)
-            .map(|n| Ask { id: format!("{n:x<60}"), kind: "charter".into(), hash: "f".repeat(64), summary: "\"".repeat(200) })
+            .map(|n| Ask {
+                id: format!("{n:x<60}"),
+                kind: "charter".into(),
+                hash: "f".repeat(64),
+                summary: "\"".repeat(200),
+            })
             .collect();
         r.phases = (0..12).map(|n| PhaseTime { phase: format!("phase-{n}"), ms: u64::MAX }).collect();
         r.warnings = vec!["w\n".repeat(400); 40];

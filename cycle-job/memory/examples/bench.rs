@@ -68,7 +68,10 @@ fn batch(turn: usize) -> Vec<String> {
         format!("UPDATE t SET price = price * 1.01 WHERE id BETWEEN {id} AND {}", id + 20),
         format!("SELECT name, price FROM t WHERE name LIKE 'name {}%' ORDER BY price DESC LIMIT 10", id % 90),
         format!("DELETE FROM t WHERE id = {id}"),
-        format!("SELECT substr(name, 1, 6) AS k, sum(price) FROM t WHERE id < {} GROUP BY k ORDER BY 2 DESC LIMIT 5", id % 900 + 100),
+        format!(
+            "SELECT substr(name, 1, 6) AS k, sum(price) FROM t WHERE id < {} GROUP BY k ORDER BY 2 DESC LIMIT 5",
+            id % 900 + 100
+        ),
         format!("WITH x AS (SELECT id, price FROM t WHERE id > {id} LIMIT 100) SELECT max(price) FROM x"),
         format!("INSERT INTO t (name, price) SELECT name || '-copy', price FROM t WHERE id > {id} LIMIT 5"),
         "SELECT count(*) FROM t".to_owned(),

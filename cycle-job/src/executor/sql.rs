@@ -3,7 +3,7 @@
 use cicada_contract::plan::{ProvidedFile, SqlSource};
 use cicada_contract::report::{Outcome, Usage};
 use cicada_contract::{CyclePlan, FailureClass};
-use cicada_memory::{BatchResult, WorkerError, MemoryWorker};
+use cicada_memory::{BatchResult, MemoryWorker, WorkerError};
 use cicada_store::SnapshotKind;
 use tokio::task::spawn_blocking;
 
@@ -54,7 +54,11 @@ impl Classified for SqlExecutorError {
 }
 
 /// Runs the statements. The worker comes back in both cases, since what follows needs it.
-pub async fn run(cx: &Context, source: &SqlSource, worker: MemoryWorker) -> (MemoryWorker, Result<(Work, BatchResult), SqlExecutorError>) {
+pub async fn run(
+    cx: &Context,
+    source: &SqlSource,
+    worker: MemoryWorker,
+) -> (MemoryWorker, Result<(Work, BatchResult), SqlExecutorError>) {
     let sql = match text(source) {
         Ok(sql) => sql,
         Err(error) => return (worker, Err(error)),
@@ -65,7 +69,9 @@ pub async fn run(cx: &Context, source: &SqlSource, worker: MemoryWorker) -> (Mem
     };
     if let Some(error) = &result.error {
         let text = match error.statement {
-            Some(number) => format!("statement {number} failed, the batch was rolled back: {}", error.message),
+            Some(number) => {
+                format!("statement {number} failed, the batch was rolled back: {}", error.message)
+            }
             None => format!("the batch was rolled back: {}", error.message),
         };
         return (worker, Err(SqlExecutorError::Statement(text)));
@@ -82,7 +88,11 @@ pub async fn run(cx: &Context, source: &SqlSource, worker: MemoryWorker) -> (Mem
 
 /// One batch that ends early when the cycle must stop: the worker is killed, and SQLite's journal takes
 /// back what was not committed.
-pub async fn batch(cx: &Context, mut worker: MemoryWorker, sql: String) -> (MemoryWorker, Result<BatchResult, SqlExecutorError>) {
+pub async fn batch(
+    cx: &Context,
+    mut worker: MemoryWorker,
+    sql: String,
+) -> (MemoryWorker, Result<BatchResult, SqlExecutorError>) {
     let killer = worker.killer();
     let task = spawn_blocking(move || {
         let result = worker.batch(&sql);

@@ -4,7 +4,8 @@ use cicada_contract::FailureClass;
 use cicada_contract::plan::{SecretRef, StoreConfig};
 use cicada_contract::report::MemoryReport;
 use cicada_store::{
-    AcquireError, AcquireRequest, Acquisition, AgentStore, Credentials, Head, Snapshot, Start, StoreError, Writer,
+    AcquireError, AcquireRequest, Acquisition, AgentStore, Credentials, Head, Snapshot, Start, StoreError,
+    Writer,
 };
 
 use crate::context::Context;

@@ -50,7 +50,11 @@ impl Classified for CheckpointError {
 }
 
 /// Publishes `intents`; the last one is the call that is about to be made.
-pub async fn checkpoint(cx: &Context, claim: &mut Claim, intents: &[StepRecord]) -> Result<(), CheckpointError> {
+pub async fn checkpoint(
+    cx: &Context,
+    claim: &mut Claim,
+    intents: &[StepRecord],
+) -> Result<(), CheckpointError> {
     cx.note_intents(intents);
     let folder = cx.work.scratch().join("checkpoint");
     if folder.exists() {

@@ -11,7 +11,11 @@ pub async fn collect(cx: &Context, claim: &mut Claim) {
         return;
     }
     match claim.writer.collect(&[], cx.now()).await {
-        Ok(done) => tracing::debug!(objects = done.removed.len(), bytes = done.freed, later = done.later, "collected"),
-        Err(error) => tracing::warn!(error = crate::failure::chain(&error), "could not collect; a later cycle will"),
+        Ok(done) => {
+            tracing::debug!(objects = done.removed.len(), bytes = done.freed, later = done.later, "collected")
+        }
+        Err(error) => {
+            tracing::warn!(error = crate::failure::chain(&error), "could not collect; a later cycle will")
+        }
     }
 }

@@ -15,7 +15,8 @@ use crate::phase::ingest::row_update;
 use crate::shutdown::Stop;
 
 /// Pauses before the next delivery, by number of tries; then every two hours.
-const PAUSES: [SignedDuration; 3] = [SignedDuration::from_mins(1), SignedDuration::from_mins(5), SignedDuration::from_mins(30)];
+const PAUSES: [SignedDuration; 3] =
+    [SignedDuration::from_mins(1), SignedDuration::from_mins(5), SignedDuration::from_mins(30)];
 const LAST_PAUSE: SignedDuration = SignedDuration::from_hours(2);
 /// After this age a message is given up.
 const GIVE_UP_AFTER: SignedDuration = SignedDuration::from_hours(24);
@@ -35,7 +36,11 @@ pub async fn deliver(cx: &Context, claim: &Claim, outbox: &[OutboxRow]) -> Pendi
             Ok(Some(next)) => waiting.push(next),
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!(message_id = row.message.id, error = crate::failure::chain(&error), "could not deliver");
+                tracing::warn!(
+                    message_id = row.message.id,
+                    error = crate::failure::chain(&error),
+                    "could not deliver"
+                );
                 waiting.push(cx.now() + PAUSES[0]);
             }
         }
@@ -49,7 +54,12 @@ pub async fn deliver(cx: &Context, claim: &Claim, outbox: &[OutboxRow]) -> Pendi
 }
 
 /// One message: when it wants to be tried again, or None when it is settled.
-async fn deliver_one(cx: &Context, claim: &Claim, channels: &Channels<'_>, row: &OutboxRow) -> Result<Option<Timestamp>, StoreError> {
+async fn deliver_one(
+    cx: &Context,
+    claim: &Claim,
+    channels: &Channels<'_>,
+    row: &OutboxRow,
+) -> Result<Option<Timestamp>, StoreError> {
     let now = cx.now();
     if let Some(next) = row.next_at.filter(|next| *next > now) {
         return Ok(Some(next));
@@ -69,7 +79,9 @@ async fn deliver_one(cx: &Context, claim: &Claim, channels: &Channels<'_>, row: 
 /// A message that was deferred for a day has failed.
 fn given_up(outcome: DeliveryOutcome, created_at: Timestamp, now: Timestamp) -> DeliveryOutcome {
     match outcome {
-        DeliveryOutcome::Deferred if now.duration_since(created_at) > GIVE_UP_AFTER => DeliveryOutcome::Failed,
+        DeliveryOutcome::Deferred if now.duration_since(created_at) > GIVE_UP_AFTER => {
+            DeliveryOutcome::Failed
+        }
         other => other,
     }
 }
@@ -89,7 +101,8 @@ pub(crate) fn update(id: String, delivery: &Delivery, resend: bool, now: Timesta
         None if now.duration_since(newest.at) < CLAIM_UNKNOWN_AFTER => return None,
         None => (DeliveryOutcome::Unknown, None),
     };
-    let outcome = if outcome == DeliveryOutcome::Unknown && resend { DeliveryOutcome::Deferred } else { outcome };
+    let outcome =
+        if outcome == DeliveryOutcome::Unknown && resend { DeliveryOutcome::Deferred } else { outcome };
     let next_at = (outcome == DeliveryOutcome::Deferred).then(|| next_try(newest.number, newest.at));
     Some(row_update(id, newest.number, outcome, detail, next_at))
 }
@@ -126,8 +139,14 @@ mod tests {
     #[test]
     fn a_deferred_message_fails_after_a_day() {
         let start = Timestamp::UNIX_EPOCH;
-        assert_eq!(given_up(DeliveryOutcome::Deferred, start, start + SignedDuration::from_hours(23)), DeliveryOutcome::Deferred);
-        assert_eq!(given_up(DeliveryOutcome::Deferred, start, start + SignedDuration::from_hours(25)), DeliveryOutcome::Failed);
+        assert_eq!(
+            given_up(DeliveryOutcome::Deferred, start, start + SignedDuration::from_hours(23)),
+            DeliveryOutcome::Deferred
+        );
+        assert_eq!(
+            given_up(DeliveryOutcome::Deferred, start, start + SignedDuration::from_hours(25)),
+            DeliveryOutcome::Failed
+        );
     }
 
     #[test]

@@ -54,7 +54,8 @@ pub async fn execute(cx: &Context, claim: &mut Claim, mounted: Mounted) -> Resul
             let started_at = cx.now();
             let (memory, result) = sql::run(cx, source, memory).await;
             let (work, result) = result?;
-            block_in_place(|| record(cx, claim, &mut ledger, started_at, &result)).map_err(ExecuteError::Record)?;
+            block_in_place(|| record(cx, claim, &mut ledger, started_at, &result))
+                .map_err(ExecuteError::Record)?;
             (memory, ledger, work)
         }
         Executor::Model(config) => {
@@ -79,7 +80,13 @@ fn judge(cx: &Context, memory: &mut MemoryWorker, work: &mut Work) -> Result<(),
 }
 
 /// Writes the batch as step and tool result, so that `log` shows it and the next cycle can read it.
-fn record(cx: &Context, claim: &Claim, ledger: &mut LedgerWorker, started_at: Timestamp, result: &BatchResult) -> Result<(), WorkerError> {
+fn record(
+    cx: &Context,
+    claim: &Claim,
+    ledger: &mut LedgerWorker,
+    started_at: Timestamp,
+    result: &BatchResult,
+) -> Result<(), WorkerError> {
     let cycle = cx.plan.run.cycle.name.clone();
     let calls: Vec<_> = result
         .statements

@@ -55,7 +55,11 @@ pub async fn ingest(cx: &Context, claim: &Claim, restored: Restored) -> Result<I
     Ok(Ingested { memory, ledger, warnings })
 }
 
-async fn try_ingest(cx: &Context, claim: &Claim, ledger: &mut LedgerWorker) -> Result<Vec<String>, IngestError> {
+async fn try_ingest(
+    cx: &Context,
+    claim: &Claim,
+    ledger: &mut LedgerWorker,
+) -> Result<Vec<String>, IngestError> {
     let now = cx.now();
     block_in_place(|| ledger.begin_cycle(&begin(cx, claim, now)))?;
     let mut warnings = vec![];
@@ -104,7 +108,11 @@ pub(crate) fn begin(cx: &Context, claim: &Claim, now: Timestamp) -> BeginCycle {
 /// Which of these the restored ledger has. Names of objects are checked to be hashes before they become SQL.
 fn known_ids(ledger: &mut LedgerWorker, entries: &[InboxEntry]) -> Result<BTreeSet<String>, WorkerError> {
     let mut known = BTreeSet::new();
-    let hashes: Vec<&str> = entries.iter().map(|e| e.hash.as_str()).filter(|h| h.bytes().all(|b| b.is_ascii_hexdigit())).collect();
+    let hashes: Vec<&str> = entries
+        .iter()
+        .map(|e| e.hash.as_str())
+        .filter(|h| h.bytes().all(|b| b.is_ascii_hexdigit()))
+        .collect();
     for chunk in hashes.chunks(500) {
         let list = chunk.iter().map(|h| format!("'{h}'")).collect::<Vec<_>>().join(",");
         let rows = ledger.query(&format!("SELECT id FROM ingested WHERE id IN ({list})"), chunk.len())?;
@@ -113,7 +121,13 @@ fn known_ids(ledger: &mut LedgerWorker, entries: &[InboxEntry]) -> Result<BTreeS
     Ok(known)
 }
 
-fn sort(cx: &Context, entry: &InboxEntry, message: InboxMessage, messages: &mut Vec<IncomingMessage>, answers: &mut Vec<HumanAnswer>) {
+fn sort(
+    cx: &Context,
+    entry: &InboxEntry,
+    message: InboxMessage,
+    messages: &mut Vec<IncomingMessage>,
+    answers: &mut Vec<HumanAnswer>,
+) {
     if let Some(request) = message.answers {
         answers.push(HumanAnswer { id: entry.hash.clone(), request, answer: message.body, at: message.at });
         return;
@@ -152,7 +166,12 @@ fn from_plan(cx: &Context, message: &PlanMessage) -> IncomingMessage {
 }
 
 /// Takes receipts of earlier deliveries in; what the restored ledger has settled is removed from the store.
-async fn receipts(cx: &Context, claim: &Claim, ledger: &mut LedgerWorker, now: Timestamp) -> Result<(), IngestError> {
+async fn receipts(
+    cx: &Context,
+    claim: &Claim,
+    ledger: &mut LedgerWorker,
+    now: Timestamp,
+) -> Result<(), IngestError> {
     let deliveries = claim.store.list_outbox().await?;
     if deliveries.is_empty() {
         return Ok(());
@@ -162,7 +181,9 @@ async fn receipts(cx: &Context, claim: &Claim, ledger: &mut LedgerWorker, now: T
     let mut updates = vec![];
     for (id, delivery) in deliveries {
         match pending.iter().find(|row| row.message.id == id) {
-            Some(row) => updates.extend(update(id, &delivery, channels.removes_duplicates(&row.message.channel), now)),
+            Some(row) => {
+                updates.extend(update(id, &delivery, channels.removes_duplicates(&row.message.channel), now))
+            }
             None => claim.store.delete_outbox(&id).await?,
         }
     }
@@ -181,6 +202,12 @@ pub(crate) fn state_of(outcome: DeliveryOutcome) -> OutboxState {
 }
 
 /// An update of one row.
-pub(crate) fn row_update(id: String, number: u32, outcome: DeliveryOutcome, error: Option<String>, next_at: Option<Timestamp>) -> OutboxUpdate {
+pub(crate) fn row_update(
+    id: String,
+    number: u32,
+    outcome: DeliveryOutcome,
+    error: Option<String>,
+    next_at: Option<Timestamp>,
+) -> OutboxUpdate {
     OutboxUpdate { id, state: state_of(outcome), attempts: Some(number), error, next_at }
 }

@@ -79,7 +79,9 @@ impl Classified for MountError {
         match self {
             Self::Path { .. } | Self::Missing { .. } => FailureClass::ConfigMissing,
             Self::Fetch { source, .. } => store_class(source),
-            Self::Place { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => FailureClass::DiskBudget,
+            Self::Place { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+                FailureClass::DiskBudget
+            }
             Self::Place { .. } | Self::Download { .. } | Self::Engine(_) => FailureClass::MountFailed,
         }
     }
@@ -112,7 +114,9 @@ async fn place(cx: &Context, claim: &Claim, file: &PlanFile) -> Result<FileEntry
     }
     match &file.from {
         FileSource::Provided(ProvidedFile { path, origin }) => match std::fs::copy(path, &target) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(MountError::Missing { origin: origin.clone() }),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                return Err(MountError::Missing { origin: origin.clone() });
+            }
             copied => drop(copied.map_err(failed)?),
         },
         FileSource::StoreKey(key) => match claim.store.fetch_file(key, &target, FILE_MAX_BYTES).await {
@@ -122,9 +126,12 @@ async fn place(cx: &Context, claim: &Claim, file: &PlanFile) -> Result<FileEntry
             }
             fetched => drop(fetched.map_err(|source| MountError::Fetch { path: file.path.clone(), source })?),
         },
-        FileSource::Url { url, sha256 } => crate::download::download(url, sha256, &target)
-            .await
-            .map_err(|e| MountError::Download { path: file.path.clone(), reason: crate::failure::chain(&e) })?,
+        FileSource::Url { url, sha256 } => {
+            crate::download::download(url, sha256, &target).await.map_err(|e| MountError::Download {
+                path: file.path.clone(),
+                reason: crate::failure::chain(&e),
+            })?
+        }
     }
     let (size, sha256) = block_in_place(|| measure(&target)).map_err(failed)?;
     Ok(FileEntry { path: file.path.clone(), mime_type: None, size, sha256 })

@@ -38,7 +38,8 @@ impl Classified for PersistError {
 
 /// Packs what changed and publishes it.
 pub async fn persist(cx: &Context, claim: &mut Claim, sealed: Sealed) -> Result<Finished, Failure> {
-    let memory_archive = pack(cx, "memory", sealed.memory.changed || claim.base().is_none_or(|b| b.memory.is_none())).await?;
+    let memory_archive =
+        pack(cx, "memory", sealed.memory.changed || claim.base().is_none_or(|b| b.memory.is_none())).await?;
     let ledger_archive = pack(cx, "ledger", true).await?;
     publish(cx, claim, sealed.kind, memory_archive, ledger_archive).await?;
     let Sealed { work, tables, memory, sandbox, notes, outbox, kind: _ } = sealed;
@@ -67,8 +68,14 @@ pub(crate) async fn publish(
     let handled_keys = if kind == SnapshotKind::Final { cx.plan.run.handled_keys() } else { vec![] };
     let keep = &cx.plan.config.memory.retention;
     let retention = SnapshotRetention { count: keep.snapshots, max_age: keep.max_age };
-    let request =
-        PublishRequest { memory, ledger, handled_keys, done: true, retention, ..PublishRequest::new(kind, cx.now()) };
+    let request = PublishRequest {
+        memory,
+        ledger,
+        handled_keys,
+        done: true,
+        retention,
+        ..PublishRequest::new(kind, cx.now())
+    };
     let published = claim.writer.publish(request).await?;
     tracing::info!(snapshot = published.snapshot.id, epoch = published.epoch, "snapshot published");
     Ok(())

@@ -26,7 +26,8 @@ pub struct Finished {
 
 /// The report of a cycle that went through.
 pub fn report(cx: &Context, claim: &Claim, finished: Finished, pending: Pending) -> CycleReport {
-    let mut report = told(cx, claim.attempt(), &finished.work, finished.tables, finished.notes, finished.sandbox);
+    let mut report =
+        told(cx, claim.attempt(), &finished.work, finished.tables, finished.notes, finished.sandbox);
     report.pending = pending;
     report.memory = Some(MemoryReport { tables: Some(finished.memory.tables), ..claim.memory_report() });
     report.phases = cx.times();
@@ -34,11 +35,22 @@ pub fn report(cx: &Context, claim: &Claim, finished: Finished, pending: Pending)
 }
 
 /// The part that is known before the snapshot is published; the ledger keeps it.
-pub(crate) fn told(cx: &Context, attempt: u32, work: &Work, tables: Vec<TableChange>, notes: Notes, sandbox: String) -> CycleReport {
+pub(crate) fn told(
+    cx: &Context,
+    attempt: u32,
+    work: &Work,
+    tables: Vec<TableChange>,
+    notes: Notes,
+    sandbox: String,
+) -> CycleReport {
     let mut report = CycleReport::new(CycleResult::Done);
     if work.kind != SnapshotKind::Final {
         report.result = CycleResult::Failed;
-        report.class = Some(if work.ended_by == Some("timeout") { FailureClass::Timeout } else { FailureClass::Disrupted });
+        report.class = Some(if work.ended_by == Some("timeout") {
+            FailureClass::Timeout
+        } else {
+            FailureClass::Disrupted
+        });
     }
     report.outcome = work.outcome;
     report.message.clone_from(&work.message);
@@ -56,7 +68,13 @@ pub(crate) fn told(cx: &Context, attempt: u32, work: &Work, tables: Vec<TableCha
 
 /// The report of an attempt that found its cycle done: the executor ran in an earlier pod. What that pod
 /// could not tell is read from the snapshot's ledger.
-pub fn recovered_report(cx: &Context, claim: &Claim, snapshot: &Snapshot, stored: Option<CycleReport>, pending: Pending) -> CycleReport {
+pub fn recovered_report(
+    cx: &Context,
+    claim: &Claim,
+    snapshot: &Snapshot,
+    stored: Option<CycleReport>,
+    pending: Pending,
+) -> CycleReport {
     let mut report = stored.unwrap_or_else(|| CycleReport::new(CycleResult::Done));
     report.recovered = true;
     report.attempt = claim.attempt();
@@ -69,14 +87,20 @@ pub fn recovered_report(cx: &Context, claim: &Claim, snapshot: &Snapshot, stored
 }
 
 /// What the ledger of a published snapshot tells of its cycle: the report, and messages that still wait.
-pub async fn told_by(cx: &Context, claim: &Claim, snapshot: &Snapshot) -> Result<(Option<CycleReport>, Vec<OutboxRow>), Failure> {
+pub async fn told_by(
+    cx: &Context,
+    claim: &Claim,
+    snapshot: &Snapshot,
+) -> Result<(Option<CycleReport>, Vec<OutboxRow>), Failure> {
     let Some(archive) = &snapshot.ledger else { return Ok((None, vec![])) };
     fetch(cx, claim, archive, &cx.work.ledger_db()).await?;
     let read = block_in_place(|| {
         let mut ledger = open_ledger(cx)?;
         // Names of cycles are DNS names; doubling quotes keeps this right for any other.
         let cycle = cx.plan.run.cycle.name.replace('\'', "''");
-        let sql = format!("SELECT report_json FROM cycles WHERE cycle = '{cycle}' AND report_json IS NOT NULL ORDER BY attempt DESC");
+        let sql = format!(
+            "SELECT report_json FROM cycles WHERE cycle = '{cycle}' AND report_json IS NOT NULL ORDER BY attempt DESC"
+        );
         let failed = |source| RestoreError::Open { what: "ledger", source };
         let rows = ledger.query(&sql, 1).map_err(failed)?;
         let stored = rows.rows.first().and_then(|r| r.first()).and_then(|v| v.as_str().map(str::to_owned));
@@ -90,7 +114,8 @@ pub async fn told_by(cx: &Context, claim: &Claim, snapshot: &Snapshot) -> Result
 pub async fn read_back(cx: &Context) -> Result<CycleReport, Failure> {
     let store = open_store(cx).await?;
     let at = store.read_head().await.map_err(|error| {
-        let class = if error.is_retryable() { FailureClass::StoreUnavailable } else { FailureClass::UnknownVersion };
+        let class =
+            if error.is_retryable() { FailureClass::StoreUnavailable } else { FailureClass::UnknownVersion };
         Failure::new(class, crate::failure::chain(&error))
     })?;
     let Some(at) = at else {
@@ -102,7 +127,9 @@ pub async fn read_back(cx: &Context) -> Result<CycleReport, Failure> {
         Some(SnapshotKind::Interrupted | SnapshotKind::Checkpoint) => {
             CycleReport::failed(FailureClass::Disrupted, "the pod ended before the cycle did")
         }
-        Some(SnapshotKind::Failed) => CycleReport::failed(FailureClass::ExecutorFailed, "the cycle failed; cicadactl log tells why"),
+        Some(SnapshotKind::Failed) => {
+            CycleReport::failed(FailureClass::ExecutorFailed, "the cycle failed; cicadactl log tells why")
+        }
         None => CycleReport::failed(FailureClass::Disrupted, "the pod ended before it published anything"),
     };
     report.memory = Some(memory_report(&at.head));

@@ -8,7 +8,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use cicada_contract::FailureClass;
-use cicada_memory::{Check, FaultKind, LedgerOptions, LedgerWorker, MemoryOptions, MemoryWorker, UnpackError, UnpackLimits, WorkerError};
+use cicada_memory::{
+    Check, FaultKind, LedgerOptions, LedgerWorker, MemoryOptions, MemoryWorker, UnpackError, UnpackLimits,
+    WorkerError,
+};
 use cicada_store::{ArchiveRef, StoreError};
 use tokio::task::block_in_place;
 
@@ -122,7 +125,8 @@ pub async fn restore(cx: &Context, claim: &Claim) -> Result<Restored, Failure> {
 fn open(cx: &Context) -> Result<Restored, RestoreError> {
     block_in_place(|| {
         let memory_failed = |source| RestoreError::Open { what: "memory", source };
-        let mut memory = MemoryWorker::spawn(&cx.launcher, &cx.work.memory(), memory_options(cx)).map_err(memory_failed)?;
+        let mut memory = MemoryWorker::spawn(&cx.launcher, &cx.work.memory(), memory_options(cx))
+            .map_err(memory_failed)?;
         memory.check(Check::Quick).map_err(memory_failed)?;
         Ok(Restored { memory, ledger: open_ledger(cx)? })
     })
@@ -143,7 +147,12 @@ fn memory_options(cx: &Context) -> MemoryOptions {
 }
 
 /// Downloads one archive, checks its bytes and unpacks it to `target`.
-pub(crate) async fn fetch(cx: &Context, claim: &Claim, archive: &ArchiveRef, target: &Path) -> Result<(), RestoreError> {
+pub(crate) async fn fetch(
+    cx: &Context,
+    claim: &Claim,
+    archive: &ArchiveRef,
+    target: &Path,
+) -> Result<(), RestoreError> {
     let name = archive.key.rsplit('/').next().unwrap_or("archive");
     let packed = cx.archive(name);
     download(claim, archive, &packed).await?;

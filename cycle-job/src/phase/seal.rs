@@ -52,7 +52,8 @@ pub async fn seal(cx: &Context, claim: &Claim, unmounted: Unmounted) -> Result<S
         let sealed = memory.seal().map_err(failed)?;
         memory.close();
         let mut report = told(cx, claim.attempt(), &work, tables.clone(), notes.clone(), sandbox.clone());
-        report.memory = Some(MemoryReport { tables: Some(sealed.tables), size: sealed.size, ..claim.memory_report() });
+        report.memory =
+            Some(MemoryReport { tables: Some(sealed.tables), size: sealed.size, ..claim.memory_report() });
         let outbox = seal_ledger(cx, ledger_end(cx, claim, &work, &report), &mut ledger, &uses)
             .map_err(|source| SealError { what: "ledger", source })?;
         ledger.close();
@@ -62,7 +63,12 @@ pub async fn seal(cx: &Context, claim: &Claim, unmounted: Unmounted) -> Result<S
     Ok(Sealed { kind: work.kind, work, memory, tables, sandbox, notes, outbox })
 }
 
-fn seal_ledger(cx: &Context, end: FinishCycle, ledger: &mut LedgerWorker, uses: &[TableUse]) -> Result<Vec<OutboxRow>, WorkerError> {
+fn seal_ledger(
+    cx: &Context,
+    end: FinishCycle,
+    ledger: &mut LedgerWorker,
+    uses: &[TableUse],
+) -> Result<Vec<OutboxRow>, WorkerError> {
     ledger.record_table_use(uses, &end.cycle, end.at)?;
     ledger.finish_cycle(&end)?;
     let outbox = ledger.pending_outgoing()?;
@@ -80,7 +86,12 @@ fn table_uses(memory: &MemoryWorker, changes: &[TableChange]) -> Vec<TableUse> {
     used.collect()
 }
 
-fn ledger_end(cx: &Context, claim: &Claim, work: &Work, report: &cicada_contract::CycleReport) -> FinishCycle {
+fn ledger_end(
+    cx: &Context,
+    claim: &Claim,
+    work: &Work,
+    report: &cicada_contract::CycleReport,
+) -> FinishCycle {
     let outcome = serde_json::to_value(work.outcome).ok();
     FinishCycle {
         cycle: cx.plan.run.cycle.name.clone(),

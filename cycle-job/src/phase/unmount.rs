@@ -1,7 +1,7 @@
 //! unmount: drops the eight tables and asserts that nothing of them is left.
 
 use cicada_contract::FailureClass;
-use cicada_memory::{WorkerError, LedgerWorker, MemoryWorker};
+use cicada_memory::{LedgerWorker, MemoryWorker, WorkerError};
 use tokio::task::block_in_place;
 
 use crate::executor::Work;

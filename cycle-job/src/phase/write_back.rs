@@ -44,8 +44,9 @@ impl Classified for WriteBackError {
 pub async fn write_back(cx: &Context, executed: Executed) -> Result<WrittenBack, Failure> {
     let Executed { memory, mut ledger, work, mut warnings } = executed;
     let edits = memory.edits();
-    let report = block_in_place(|| ledger.apply_edits(&edits, &cx.plan.config, &cx.plan.run.cycle.name, cx.now()))
-        .map_err(WriteBackError)?;
+    let report =
+        block_in_place(|| ledger.apply_edits(&edits, &cx.plan.config, &cx.plan.run.cycle.name, cx.now()))
+            .map_err(WriteBackError)?;
     warnings.extend(report.conflicts);
     warnings.extend(report.refused);
     let notes = Notes { warnings, agent_schedules: report.schedules, asks: report.asks };

@@ -1,5 +1,7 @@
 //! Cycles of the built program, end to end on this machine.
 
+#![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, reason = "a test program")]
+
 mod agent;
 mod mcp;
 mod model;

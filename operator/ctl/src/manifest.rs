@@ -11,8 +11,6 @@ use serde_json::Value;
 /// Everything that the manifests of one folder say.
 #[derive(Debug, Default)]
 pub(crate) struct Folder {
-    /// The folder.
-    pub(crate) dir: PathBuf,
     /// Agents, in order of file and document.
     pub(crate) agents: Vec<PersistentAgent>,
     /// Cycles to run once each.
@@ -25,22 +23,28 @@ pub(crate) struct Folder {
 
 /// Reads all `*.yaml` and `*.yml` files of `dir`, in the order of their names.
 pub(crate) fn read_folder(dir: &Path) -> anyhow::Result<Folder> {
-    let entries = std::fs::read_dir(dir).with_context(|| format!("can't read the folder {}", dir.display()))?;
+    let entries =
+        std::fs::read_dir(dir).with_context(|| format!("can't read the folder {}", dir.display()))?;
     let mut files: Vec<PathBuf> = entries
         .filter_map(|e| e.ok().map(|e| e.path()))
         .filter(|p| p.is_file() && p.extension().is_some_and(|e| e == "yaml" || e == "yml"))
         .collect();
     files.sort();
-    let mut folder = Folder { dir: dir.to_owned(), ..Folder::default() };
+    let mut folder = Folder::default();
     for file in files {
-        let text = std::fs::read_to_string(&file).with_context(|| format!("can't read {}", file.display()))?;
-        let documents: Vec<Value> = serde_saphyr::from_multiple(&text).with_context(|| format!("{} is not YAML", file.display()))?;
+        let text =
+            std::fs::read_to_string(&file).with_context(|| format!("can't read {}", file.display()))?;
+        let documents: Vec<Value> =
+            serde_saphyr::from_multiple(&text).with_context(|| format!("{} is not YAML", file.display()))?;
         for document in documents.into_iter().filter(|d| !d.is_null()) {
             folder.add(document).with_context(|| format!("in {}", file.display()))?;
         }
     }
     if folder.agents.is_empty() {
-        bail!("{} has no PersistentAgent: put a manifest there, or start from crds/examples/local", dir.display());
+        bail!(
+            "{} has no PersistentAgent: put a manifest there, or start from crds/examples/local",
+            dir.display()
+        );
     }
     Ok(folder)
 }
@@ -63,7 +67,11 @@ impl Folder {
                 let secret: Secret = serde_json::from_value(document).with_context(|| what.clone())?;
                 let mut values: BTreeMap<String, String> = secret.string_data.unwrap_or_default();
                 for (key, bytes) in secret.data.unwrap_or_default() {
-                    values.insert(key, String::from_utf8(bytes.0).with_context(|| format!("{what} holds bytes that are not text"))?);
+                    values.insert(
+                        key,
+                        String::from_utf8(bytes.0)
+                            .with_context(|| format!("{what} holds bytes that are not text"))?,
+                    );
                 }
                 self.secrets.insert(name, values);
             }
@@ -85,15 +93,13 @@ impl Folder {
 /// with strict validation would; serde alone would drop them in silence.
 fn check_schema<K: kube::CustomResourceExt>(document: &Value) -> anyhow::Result<()> {
     let crd = serde_json::to_value(K::crd())?;
-    let schema = crd.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec").cloned().unwrap_or_default();
+    let schema =
+        crd.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec").cloned().unwrap_or_default();
     let mut unknown = vec![];
     if let Some(spec) = document.get("spec") {
         walk(spec, &schema, "spec", &mut unknown);
     }
-    match unknown.is_empty() {
-        true => Ok(()),
-        false => bail!("{}", unknown.join("; ")),
-    }
+    if unknown.is_empty() { Ok(()) } else { bail!("{}", unknown.join("; ")) }
 }
 
 fn walk(value: &Value, schema: &Value, path: &str, unknown: &mut Vec<String>) {
@@ -110,7 +116,9 @@ fn walk(value: &Value, schema: &Value, path: &str, unknown: &mut Vec<String>) {
                     Some(inner) => walk(field, inner, &format!("{path}.{name}"), unknown),
                     None => unknown.push(format!(
                         "unknown field {path}.{name}{}",
-                        nearest(name, known.keys()).map(|n| format!(" (did you mean {n}?)")).unwrap_or_default()
+                        nearest(name, known.keys())
+                            .map(|n| format!(" (did you mean {n}?)"))
+                            .unwrap_or_default()
                     )),
                 }
             }

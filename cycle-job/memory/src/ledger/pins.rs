@@ -54,7 +54,7 @@ mod tests {
         let c = Connection::open_in_memory().unwrap();
         super::super::schema::migrate(&c).unwrap();
         let tool = |hash: &str| [ToolPin { name: "crm.find".into(), hash: hash.into() }];
-        let mut pin =
+        let pin =
             |hash: &str, approved: &[String]| pin(&c, &tool(hash), approved, Timestamp::UNIX_EPOCH).unwrap();
         assert!(pin("aaaaaaaaaaaa", &[]).is_empty());
         assert!(pin("aaaaaaaaaaaa", &[]).is_empty());

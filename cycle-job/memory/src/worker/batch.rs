@@ -182,7 +182,8 @@ fn platform_word(code: &[Token<'_>]) -> Result<Option<String>, Fault> {
 /// name, and only if the statement reads, with the nearest one.
 fn repaired(engine: &Engine, text: &str, code: &[Token<'_>]) -> Result<(StatementResult, Seen), Fault> {
     if let Some((numbered, notes)) = repair::serial(text).filter(|_| code[0].is("CREATE")) {
-        return execute(engine, &numbered, &split::code(&numbered), false).map(|done| with_notes(done, notes));
+        return execute(engine, &numbered, &split::code(&numbered), false)
+            .map(|done| with_notes(done, notes));
     }
     let fault = match execute(engine, text, code, false) {
         Err(fault) if fault.kind == FaultKind::Sql => fault,
@@ -262,7 +263,7 @@ fn step(engine: &Engine, text: &str, code: &[Token<'_>]) -> Result<(StatementRes
     }
     let dropped = if code[0].is("DROP") { count_dropped(engine) } else { vec![] };
     let mut result = StatementResult {
-        columns: statement.column_names().into_iter().map(str::to_owned).collect(),
+        columns: statement.column_names().map(str::to_owned).collect(),
         ..StatementResult::default()
     };
     let changes_rows = !statement.readonly()
@@ -428,7 +429,7 @@ pub(super) fn query(engine: &mut Engine, sql: &str, max_rows: usize) -> Result<R
 /// Steps a query and keeps what it gives.
 pub(super) fn read(connection: &rusqlite::Connection, sql: &str, max_rows: usize) -> Result<Rows, Fault> {
     let mut statement = connection.prepare(sql)?;
-    let columns: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+    let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
     let width = columns.len();
     let mut answer = Rows { columns, ..Rows::default() };
     let mut rows = statement.raw_query();

@@ -315,10 +315,7 @@ mod tests {
     fn the_statement_is_read_bare_and_after_select() {
         let load = |durable| Load { path: "a b.csv".into(), table: "t".into(), durable };
         assert_eq!(parse("load_table('a b.csv','t')").unwrap().unwrap(), load(false));
-        assert_eq!(
-            parse("SELECT load_table ( 'a b.csv' , 't', 'durable' )").unwrap().unwrap(),
-            load(true)
-        );
+        assert_eq!(parse("SELECT load_table ( 'a b.csv' , 't', 'durable' )").unwrap().unwrap(), load(true));
         assert_eq!(parse("-- x\nselect LOAD_TABLE('a b.csv','t') AS n").unwrap().unwrap(), load(false));
         assert!(parse("select load_table('a')").unwrap().is_err());
         assert!(parse("select load_table('a' || 'b', 't')").unwrap().is_err());

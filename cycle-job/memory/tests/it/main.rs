@@ -1,5 +1,7 @@
 //! The engine from outside: real children, real files.
 
+#![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, reason = "a test program")]
+
 mod attacks;
 mod corrupt;
 mod faults;

@@ -276,8 +276,10 @@ fn redactor(plan: &PlanConfig, secrets: &Secrets, key: Option<&SecretText>) -> R
         let keys = ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
         references.extend(keys.map(|key| SecretRef { name: name.clone(), key: key.into() }));
     }
-    let values: Vec<SecretText> =
-        references.iter().filter_map(|r| secrets.find(r).ok().flatten()).chain(key.cloned()).collect();
+    let headers = plan.mcp_servers.iter().filter_map(|m| m.headers_secret.as_ref());
+    let headers = headers.flat_map(|name| secrets.all(name).unwrap_or_default()).map(|(_, value)| value);
+    let named = references.iter().filter_map(|r| secrets.find(r).ok().flatten());
+    let values: Vec<SecretText> = named.chain(headers).chain(key.cloned()).collect();
     Redactor::new(values.iter().map(SecretText::expose))
 }
 

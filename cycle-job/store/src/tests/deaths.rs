@@ -66,17 +66,22 @@ async fn a_cycle_that_dies_at_any_call_is_finished_by_its_next_attempt() {
             bench.faulty.fail(call, fault);
             let acknowledged = cycle(&bench, &bench.agent).await;
             let head = bench.other().read_head().await.unwrap().unwrap().head;
-            let was_final = head.newest_of(&request("c").cycle).is_some_and(|s| s.kind == SnapshotKind::Final);
+            let was_final =
+                head.newest_of(&request("c").cycle).is_some_and(|s| s.kind == SnapshotKind::Final);
             assert!(was_final || !acknowledged, "call {call}, {fault:?}");
             whole(&bench.other()).await;
             assert!(cycle(&bench, &bench.other()).await, "call {call}, {fault:?}");
             let after = bench.other().read_head().await.unwrap().unwrap().head;
             whole(&bench.other()).await;
             assert_eq!(after.holder, None);
-            let finals = after.snapshots.iter().filter(|s| s.cycle.uid == "c" && s.kind == SnapshotKind::Final);
+            let finals =
+                after.snapshots.iter().filter(|s| s.cycle.uid == "c" && s.kind == SnapshotKind::Final);
             assert_eq!(finals.count(), 1, "call {call}, {fault:?}");
             if was_final {
-                assert_eq!(after.current, head.current, "recovered, not executed again: call {call}, {fault:?}");
+                assert_eq!(
+                    after.current, head.current,
+                    "recovered, not executed again: call {call}, {fault:?}"
+                );
             }
         }
     }
@@ -127,12 +132,14 @@ async fn an_upload_that_fails_in_passing_is_retried_and_said_so() {
         bench.faulty.fail(bench.faulty.calls() + ahead, Fault::Before(Answer::Unavailable));
     }
     let memory = Archive::New(bench.packed("n").await);
-    let error = acquired.writer.publish(PublishRequest { memory, ..last(SnapshotKind::Final) }).await.unwrap_err();
+    let error =
+        acquired.writer.publish(PublishRequest { memory, ..last(SnapshotKind::Final) }).await.unwrap_err();
     assert_eq!(error.class(), cicada_contract::FailureClass::SqlitePersistenceUploadFailed);
     assert_eq!(bench.other().read_head().await.unwrap().unwrap().head.current, Some(done.snapshot.id));
     bench.faulty.fail_next(Fault::Before(Answer::Unauthorized));
     let memory = Archive::New(bench.packed("o").await);
-    let error = acquired.writer.publish(PublishRequest { memory, ..last(SnapshotKind::Final) }).await.unwrap_err();
+    let error =
+        acquired.writer.publish(PublishRequest { memory, ..last(SnapshotKind::Final) }).await.unwrap_err();
     assert_eq!(error.class(), cicada_contract::FailureClass::StoreRefused, "{error}");
 }
 
@@ -150,7 +157,16 @@ async fn a_head_of_the_first_release_is_read_and_carried_on() {
     let bytes = bench.agent.store().get(&key).await.unwrap().bytes;
     let old: serde_json::Value = serde_json::from_str(text).unwrap();
     let new: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
-    for field in ["version", "owner", "handled", "appliedRestore", "checkedAt", "erasures", "auditHead", "inventedLater"] {
+    for field in [
+        "version",
+        "owner",
+        "handled",
+        "appliedRestore",
+        "checkedAt",
+        "erasures",
+        "auditHead",
+        "inventedLater",
+    ] {
         assert_eq!(new[field], old[field], "{field}");
     }
     assert_eq!(new["snapshots"][0], old["snapshots"][0], "with the fields of a later release");

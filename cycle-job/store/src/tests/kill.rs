@@ -15,8 +15,8 @@ use super::{
     servers::{VersityGw, config, credentials},
 };
 use crate::{
-    AgentStore, Archive, Condition, DirectoryStore, ObjectStore, PublishRequest, S3Store, SnapshotKind, SnapshotRetention,
-    Start, pack,
+    AgentStore, Archive, Condition, DirectoryStore, ObjectStore, PublishRequest, S3Store, SnapshotKind,
+    SnapshotRetention, Start, pack,
 };
 
 /// What the child process works on: `file:DIR` or `s3:PORT`, and how large its archives are.
@@ -94,7 +94,8 @@ async fn check(agent: &AgentStore, acknowledged: &str, scratch: &Path) {
     let (epoch, seq) = crate::head::order(acknowledged).unwrap();
     assert!(current == (epoch, seq) || current == (epoch, seq + 1), "{current:?} after {acknowledged}");
     for archive in head.snapshots.iter().filter_map(|snapshot| snapshot.memory.as_ref()) {
-        let got = agent.store().download(&agent.key(&archive.key), &scratch.join("down"), u64::MAX).await.unwrap();
+        let got =
+            agent.store().download(&agent.key(&archive.key), &scratch.join("down"), u64::MAX).await.unwrap();
         assert_eq!((got.sha256, got.size), (archive.archive_sha256.clone(), archive.archive_size));
     }
 }
@@ -115,7 +116,8 @@ async fn a_writer_killed_anywhere_leaves_a_whole_memory_in_a_directory() {
     assert!(matches!(next.start, Start::Current(_)));
     agent.store().sweep("", Timestamp::MAX).await.unwrap();
     assert_eq!(std::fs::read_dir(root.join(".cicada-tmp")).unwrap().count(), 0);
-    let collected = agent.collect(&[], super::cycles::now() + jiff::SignedDuration::from_hours(2)).await.unwrap();
+    let collected =
+        agent.collect(&[], super::cycles::now() + jiff::SignedDuration::from_hours(2)).await.unwrap();
     assert!(!collected.removed.is_empty());
     let head = agent.read_head().await.unwrap().unwrap().head;
     let named: usize = head.snapshots.iter().map(|snapshot| snapshot.archive_keys().count()).sum();

@@ -4,7 +4,8 @@ use cicada_contract::{plan::CycleIdentity, report::Usage};
 
 use super::cycles::{Bench, now};
 use crate::{
-    AttemptUsage, Condition, DeliveryOutcome, INBOX_MAX_BYTES, INBOX_VERSION, InboxError, InboxMessage, Receipt, StoreError,
+    AttemptUsage, Condition, DeliveryOutcome, INBOX_MAX_BYTES, INBOX_VERSION, InboxError, InboxMessage,
+    Receipt, StoreError,
     faulty::{Answer, Fault},
 };
 
@@ -45,7 +46,9 @@ async fn a_repeated_message_is_one_message() {
 
 #[tokio::test]
 async fn a_message_whose_answer_was_lost_is_put_once_by_its_sender() {
-    for fault in [Fault::Before(Answer::Timeout), Fault::After(Answer::Timeout), Fault::Late(Answer::Unavailable)] {
+    for fault in
+        [Fault::Before(Answer::Timeout), Fault::After(Answer::Timeout), Fault::Late(Answer::Unavailable)]
+    {
         let bench = Bench::new();
         bench.faulty.fail_next(fault);
         let error = bench.agent.put_message(&message("mail", "1")).await.unwrap_err();
@@ -72,7 +75,10 @@ async fn poison_goes_to_quarantine_byte_for_byte() {
         (&*format!("{hash}.json"), later),
         ("other-name.json", moved),
     ] {
-        store.put(&bench.agent.key(&format!("inbox/{name}")), bytes.clone().into(), Condition::Any).await.unwrap();
+        store
+            .put(&bench.agent.key(&format!("inbox/{name}")), bytes.clone().into(), Condition::Any)
+            .await
+            .unwrap();
         let entries = bench.agent.list_inbox().await.unwrap();
         let entry = &entries[0];
         let error = bench.agent.get_inbox(entry).await.unwrap_err();
@@ -137,14 +143,17 @@ async fn racing_claims_have_one_winner() {
         let (a, b) = (bench.agent.clone(), bench.other());
         let cycle = cycle();
         let (x, y) = tokio::join!(a.claim(&id, &cycle, 1, now()), b.claim(&id, &cycle, 2, now()));
-        let claims: Vec<_> = [x.unwrap(), y.unwrap()].into_iter().flatten().map(|claim| claim.number).collect();
+        let claims: Vec<_> =
+            [x.unwrap(), y.unwrap()].into_iter().flatten().map(|claim| claim.number).collect();
         assert!(claims == [1] || claims == [1, 2] || claims == [2, 1], "{claims:?}");
     }
 }
 
 #[tokio::test]
 async fn a_claim_whose_answer_was_lost_is_never_sent_by_two() {
-    for fault in [Fault::Before(Answer::Timeout), Fault::After(Answer::Conflict), Fault::Late(Answer::Timeout)] {
+    for fault in
+        [Fault::Before(Answer::Timeout), Fault::After(Answer::Conflict), Fault::Late(Answer::Timeout)]
+    {
         let bench = Bench::new();
         bench.faulty.fail(2, fault);
         bench.agent.claim("m", &cycle(), 1, now()).await.unwrap_err();
@@ -165,11 +174,20 @@ async fn files_and_blobs_come_back_and_bad_keys_are_refused() {
     let down = bench.dir.path().join("down");
     let got = bench.agent.fetch_file("data/ä b.csv", &down, 100).await.unwrap();
     assert_eq!((got.size, std::fs::read_to_string(&down).unwrap()), (8, "a,b\n1,2\n".into()));
-    assert!(matches!(bench.agent.fetch_file("data/ä b.csv", &down, 7).await, Err(StoreError::TooLarge { .. })));
+    assert!(matches!(
+        bench.agent.fetch_file("data/ä b.csv", &down, 7).await,
+        Err(StoreError::TooLarge { .. })
+    ));
     assert_eq!(bench.agent.list_files().await.unwrap()[0].key, "data/ä b.csv");
     for bad in ["../../other/HEAD.json", "/etc/passwd", "a//b", ""] {
-        assert!(matches!(bench.agent.put_file(bad, &file).await, Err(StoreError::InvalidKey { .. })), "{bad}");
-        assert!(matches!(bench.agent.fetch_file(bad, &down, 9).await, Err(StoreError::InvalidKey { .. })), "{bad}");
+        assert!(
+            matches!(bench.agent.put_file(bad, &file).await, Err(StoreError::InvalidKey { .. })),
+            "{bad}"
+        );
+        assert!(
+            matches!(bench.agent.fetch_file(bad, &down, 9).await, Err(StoreError::InvalidKey { .. })),
+            "{bad}"
+        );
     }
     bench.agent.delete_file("data/ä b.csv").await.unwrap();
     assert!(bench.agent.list_files().await.unwrap().is_empty());

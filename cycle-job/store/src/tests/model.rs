@@ -15,8 +15,8 @@ use super::{
     servers::VersityGw,
 };
 use crate::{
-    AcquireRequest, Acquired, Acquisition, AgentStore, Archive, ArchiveRef, DirectoryStore, ObjectStore, PublishError,
-    PublishRequest, SnapshotKind, SnapshotRetention, Start, Writer,
+    AcquireRequest, Acquired, Acquisition, AgentStore, Archive, ArchiveRef, DirectoryStore, ObjectStore,
+    PublishError, PublishRequest, SnapshotKind, SnapshotRetention, Start, Writer,
     faulty::{Answer, Fault, FaultyStore},
     pack,
 };
@@ -105,8 +105,16 @@ impl World {
                 Start::Recovered(snapshot) => {
                     self.count("recovered");
                     let text = self.text(snapshot.memory.as_ref()).await.unwrap();
-                    assert!(text.split_whitespace().any(|name| name == process.cycle), "{} in {text}", process.cycle);
-                    assert!(!self.fenced_for_good(&process.cycle), "{} was fenced and is final", process.cycle);
+                    assert!(
+                        text.split_whitespace().any(|name| name == process.cycle),
+                        "{} in {text}",
+                        process.cycle
+                    );
+                    assert!(
+                        !self.fenced_for_good(&process.cycle),
+                        "{} was fenced and is final",
+                        process.cycle
+                    );
                     let _ = acquired.writer.release(self.now).await;
                     self.ghosts.push(process.store);
                     return;
@@ -150,14 +158,16 @@ impl World {
 
     /// A process that holds the memory publishes: a checkpoint, or its end.
     async fn publish(&mut self) {
-        let holding: Vec<_> = (0..self.processes.len()).filter(|n| self.processes[*n].held.is_some()).collect();
+        let holding: Vec<_> =
+            (0..self.processes.len()).filter(|n| self.processes[*n].held.is_some()).collect();
         let Some(&at) = holding.choose(&mut self.rng) else { return };
         let mut process = self.processes.swap_remove(at);
         let Some((mut acquired, text)) = process.held.take() else { return };
         self.disturb(&process.store);
         let retention = SnapshotRetention { count: 3, max_age: 0 };
         if self.rng.random_bool(0.3) {
-            let request = PublishRequest { retention, ..PublishRequest::new(SnapshotKind::Checkpoint, self.now) };
+            let request =
+                PublishRequest { retention, ..PublishRequest::new(SnapshotKind::Checkpoint, self.now) };
             let done = acquired.writer.publish(request).await;
             process.store.heal();
             self.count("checkpoint");
@@ -222,7 +232,8 @@ impl World {
             _ => {
                 if self.direct.read_head().await.unwrap().is_some() {
                     let done = self.direct.collect(&[], self.now).await.unwrap();
-                    *self.counts.entry("collected").or_default() += u32::try_from(done.removed.len()).unwrap();
+                    *self.counts.entry("collected").or_default() +=
+                        u32::try_from(done.removed.len()).unwrap();
                 }
             }
         }
@@ -259,7 +270,11 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 /// `CICADA_SEED` repeats a run, `CICADA_RUNS` sets their number.
-async fn runs(default: u64, steps: u32, mut store: impl AsyncFnMut(u64) -> (Arc<dyn ObjectStore>, Option<tempfile::TempDir>)) {
+async fn runs(
+    default: u64,
+    steps: u32,
+    mut store: impl AsyncFnMut(u64) -> (Arc<dyn ObjectStore>, Option<tempfile::TempDir>),
+) {
     let first = number("CICADA_SEED", rand::random::<u32>().into());
     let runs = number("CICADA_RUNS", default);
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
@@ -293,7 +308,10 @@ async fn no_memory_is_lost_in_random_cycles_on_a_directory() {
 #[ignore = "needs versitygw"]
 async fn no_memory_is_lost_in_random_cycles_on_a_real_s3_server() {
     let server = VersityGw::start();
-    runs(10, 60, async |seed| (Arc::new(server.store(&format!("run-{seed}")).await) as Arc<dyn ObjectStore>, None)).await;
+    runs(10, 60, async |seed| {
+        (Arc::new(server.store(&format!("run-{seed}")).await) as Arc<dyn ObjectStore>, None)
+    })
+    .await;
 }
 
 /// Many processes at once, no faults: every acknowledged publish is in the end in the memory.
@@ -306,7 +324,9 @@ async fn crowd(store: Arc<dyn ObjectStore>) {
             let mut acknowledged = vec![];
             for round in 0..8 {
                 let cycle = format!("w{writer}-{round}");
-                let Ok(Acquisition::Held(mut acquired)) = agent.acquire(request(&cycle)).await else { continue };
+                let Ok(Acquisition::Held(mut acquired)) = agent.acquire(request(&cycle)).await else {
+                    continue;
+                };
                 let base = match &acquired.start {
                     Start::Current(base) => base.memory.clone(),
                     Start::Empty => None,
@@ -317,12 +337,16 @@ async fn crowd(store: Arc<dyn ObjectStore>) {
                     None => String::new(),
                     Some(archive) => {
                         agent.store().download(&agent.key(&archive.key), &file, u64::MAX).await.unwrap();
-                        String::from_utf8(zstd::decode_all(std::fs::File::open(&file).unwrap()).unwrap()).unwrap()
+                        String::from_utf8(zstd::decode_all(std::fs::File::open(&file).unwrap()).unwrap())
+                            .unwrap()
                     }
                 };
                 std::fs::write(&file, format!("{text}{cycle} ")).unwrap();
                 let packed = pack(&file, &dir.path().join("m.zst")).await.unwrap();
-                let request = PublishRequest { memory: Archive::New(packed), ..super::cycles::last(SnapshotKind::Final) };
+                let request = PublishRequest {
+                    memory: Archive::New(packed),
+                    ..super::cycles::last(SnapshotKind::Final)
+                };
                 match acquired.writer.publish(request).await {
                     Ok(_) => acknowledged.push(cycle),
                     Err(error) => assert!(error.is_fenced(), "{error}"),
@@ -340,7 +364,8 @@ async fn crowd(store: Arc<dyn ObjectStore>) {
     let file = tempfile::NamedTempFile::new().unwrap();
     let archive = head.current().unwrap().memory.clone().unwrap();
     direct.store().download(&direct.key(&archive.key), file.path(), u64::MAX).await.unwrap();
-    let text = String::from_utf8(zstd::decode_all(std::fs::File::open(file.path()).unwrap()).unwrap()).unwrap();
+    let text =
+        String::from_utf8(zstd::decode_all(std::fs::File::open(file.path()).unwrap()).unwrap()).unwrap();
     let mut names: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
     names.sort();
     acknowledged.sort();

@@ -117,7 +117,10 @@ impl Moto {
     pub(super) async fn start() -> Self {
         let port = free_port();
         let mut command = Command::new(tool("moto_server"));
-        command.args(["-H", "127.0.0.1", "-p", &port.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .args(["-H", "127.0.0.1", "-p", &port.to_string()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let server = Self { process: command.spawn().unwrap(), port };
         let start = Instant::now();
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {

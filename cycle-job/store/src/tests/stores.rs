@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::servers::{ACCESS_KEY, BUCKET, Moto, VersityGw, config, credentials};
-use crate::{AgentStore, Condition, Credentials, DirectoryStore, ObjectStore, S3Store, StoreError, conformance};
+use crate::{
+    AgentStore, Condition, Credentials, DirectoryStore, ObjectStore, S3Store, StoreError, conformance,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_directory_store_conforms() {

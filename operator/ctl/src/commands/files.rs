@@ -12,9 +12,14 @@ pub(super) async fn run(args: FilesArgs) -> anyhow::Result<()> {
         FilesCommand::Put { target, file, key } => {
             let key = match key {
                 Some(key) => key,
-                None => file.file_name().and_then(|n| n.to_str()).context("the file has no name; give --key")?.to_owned(),
+                None => file
+                    .file_name()
+                    .and_then(|n| n.to_str())
+                    .context("the file has no name; give --key")?
+                    .to_owned(),
             };
-            let size = std::fs::metadata(&file).with_context(|| format!("can't read {}", file.display()))?.len();
+            let size =
+                std::fs::metadata(&file).with_context(|| format!("can't read {}", file.display()))?.len();
             let store = target.open().await?;
             store.put_file(&key, &file).await?;
             note(&format!("{key}: {} put into {}files/", bytes(size), store.location()));

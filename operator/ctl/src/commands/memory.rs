@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use cicada_contract::resources::MIB;
-use cicada_memory::{Check, Launcher, LedgerOptions, LedgerWorker, MemoryOptions, MemoryWorker, Row, Rows, UnpackLimits, Value};
+use cicada_memory::{
+    Check, Launcher, LedgerOptions, LedgerWorker, MemoryOptions, MemoryWorker, Row, Rows, UnpackLimits, Value,
+};
 use cicada_store::{AgentStore, ArchiveRef, Head, Snapshot};
 use serde_json::{Value as Json, json};
 
@@ -20,9 +22,16 @@ struct Restored {
 
 impl Restored {
     /// Fetches what `parts` names of a snapshot.
-    async fn fetch(store: &AgentStore, snapshot: &Snapshot, memory: bool, ledger: bool) -> anyhow::Result<Self> {
+    async fn fetch(
+        store: &AgentStore,
+        snapshot: &Snapshot,
+        memory: bool,
+        ledger: bool,
+    ) -> anyhow::Result<Self> {
         let restored = Self { folder: tempfile::tempdir()?, launcher: Launcher::current_exe()? };
-        for (wanted, archive, part) in [(memory, &snapshot.memory, "memory"), (ledger, &snapshot.ledger, "ledger")] {
+        for (wanted, archive, part) in
+            [(memory, &snapshot.memory, "memory"), (ledger, &snapshot.ledger, "ledger")]
+        {
             std::fs::create_dir_all(restored.dir(part))?;
             if let (true, Some(archive)) = (wanted, archive) {
                 restored.unpack(store, archive, part).await?;
@@ -41,10 +50,16 @@ impl Restored {
         if found.sha256 != archive.archive_sha256 {
             bail!("{} has SHA-256 {}, HEAD says {}", archive.key, found.sha256, archive.archive_sha256);
         }
-        let limits = UnpackLimits { max_bytes: archive.file_size, timeout: Duration::from_secs(600), address_space: 256 * MIB };
+        let limits = UnpackLimits {
+            max_bytes: archive.file_size,
+            timeout: Duration::from_secs(600),
+            address_space: 256 * MIB,
+        };
         let out = self.dir(part).join(format!("{part}.db"));
-        tokio::task::block_in_place(|| cicada_memory::unpack(&self.launcher, &packed, &out, limits, &archive.file_sha256))
-            .with_context(|| format!("can't unpack {}", archive.key))?;
+        tokio::task::block_in_place(|| {
+            cicada_memory::unpack(&self.launcher, &packed, &out, limits, &archive.file_sha256)
+        })
+        .with_context(|| format!("can't unpack {}", archive.key))?;
         Ok(std::fs::remove_file(packed)?)
     }
 
@@ -55,19 +70,27 @@ impl Restored {
     }
 
     fn ledger(&self) -> anyhow::Result<LedgerWorker> {
-        Ok(LedgerWorker::spawn(&self.launcher, &self.dir("ledger"), LedgerOptions::new(256 * MIB, 1024 * MIB))?)
+        Ok(LedgerWorker::spawn(
+            &self.launcher,
+            &self.dir("ledger"),
+            LedgerOptions::new(256 * MIB, 1024 * MIB),
+        )?)
     }
 }
 
 async fn head(store: &AgentStore) -> anyhow::Result<Head> {
     let at = store.read_head().await?;
-    at.map(|at| at.head).with_context(|| format!("no memory at {}: the agent has not run yet, or it is another store", store.location()))
+    at.map(|at| at.head).with_context(|| {
+        format!("no memory at {}: the agent has not run yet, or it is another store", store.location())
+    })
 }
 
 fn choose<'h>(head: &'h Head, id: Option<&str>) -> anyhow::Result<&'h Snapshot> {
     match id {
         None => head.current().context("the memory has no snapshot yet"),
-        Some(id) => head.snapshot(id).with_context(|| format!("no snapshot {id}; cicadactl snapshots lists them")),
+        Some(id) => {
+            head.snapshot(id).with_context(|| format!("no snapshot {id}; cicadactl snapshots lists them"))
+        }
     }
 }
 
@@ -127,7 +150,8 @@ pub(super) async fn inspect(args: InspectArgs) -> anyhow::Result<()> {
 fn count_tables(mut memory: MemoryWorker) -> anyhow::Result<Vec<(String, i64)>> {
     memory.check(Check::Quick)?;
     let names = memory.query("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name", 10_000)?;
-    let names: Vec<String> = names.rows.iter().filter_map(|r| r.first()?.as_str().map(str::to_owned)).collect();
+    let names: Vec<String> =
+        names.rows.iter().filter_map(|r| r.first()?.as_str().map(str::to_owned)).collect();
     let mut tables = vec![];
     for name in names {
         let rows = memory.query(&format!("SELECT count(*) FROM \"{}\"", name.replace('"', "\"\"")), 1)?;
@@ -141,13 +165,20 @@ fn people(store: &AgentStore, head: &Head, tables: &[(String, i64)]) -> anyhow::
     line(&format!("owner      {}", head.owner.path()))?;
     line(&format!("epoch      {}", head.epoch))?;
     if let Some(holder) = &head.holder {
-        line(&format!("at work    cycle {}, attempt {}, until {}", holder.cycle.name, holder.attempt, holder.deadline))?;
+        line(&format!(
+            "at work    cycle {}, attempt {}, until {}",
+            holder.cycle.name, holder.attempt, holder.deadline
+        ))?;
     }
     if let Some(current) = head.current() {
         line(&format!("snapshot   {} ({:?}), {}", current.id, current.kind, current.created_at))?;
         for (name, archive) in [("memory", &current.memory), ("ledger", &current.ledger)] {
             if let Some(archive) = archive {
-                line(&format!("{name:<10} {}, {} as archive", bytes(archive.file_size), bytes(archive.archive_size)))?;
+                line(&format!(
+                    "{name:<10} {}, {} as archive",
+                    bytes(archive.file_size),
+                    bytes(archive.archive_size)
+                ))?;
             }
         }
     }
@@ -159,7 +190,9 @@ fn people(store: &AgentStore, head: &Head, tables: &[(String, i64)]) -> anyhow::
 }
 
 fn snapshot_json(snapshot: &Snapshot) -> Json {
-    let archive = |a: &Option<ArchiveRef>| a.as_ref().map(|a| json!({"key": a.key, "bytes": a.file_size, "archiveBytes": a.archive_size, "sha256": a.file_sha256}));
+    let archive = |a: &Option<ArchiveRef>| {
+        a.as_ref().map(|a| json!({"key": a.key, "bytes": a.file_size, "archiveBytes": a.archive_size, "sha256": a.file_sha256}))
+    };
     json!({
         "id": snapshot.id, "kind": snapshot.kind, "cycle": snapshot.cycle.name, "attempt": snapshot.attempt,
         "createdAt": snapshot.created_at.to_string(), "memory": archive(&snapshot.memory), "ledger": archive(&snapshot.ledger),
@@ -181,7 +214,15 @@ pub(super) async fn snapshots(args: SnapshotsArgs) -> anyhow::Result<()> {
         let current = head.current.as_deref() == Some(s.id.as_str());
         let kind = serde_json::to_value(s.kind)?;
         let created = s.created_at.strftime("%Y-%m-%d %H:%M:%S").to_string();
-        grid.push([json!(s.id), kind, json!(s.cycle.name), json!(created), size(&s.memory), size(&s.ledger), json!(if current { "yes" } else { "" })]);
+        grid.push([
+            json!(s.id),
+            kind,
+            json!(s.cycle.name),
+            json!(created),
+            size(&s.memory),
+            size(&s.ledger),
+            json!(if current { "yes" } else { "" }),
+        ]);
     }
     grid.print(args.output)
 }
@@ -191,12 +232,18 @@ pub(super) async fn log(args: LogArgs) -> anyhow::Result<()> {
     let store = args.target.open().await?;
     let head = head(&store).await?;
     let restored = Restored::fetch(&store, choose(&head, None)?, false, true).await?;
-    let filter = args.cycle.as_ref().map(|c| format!("WHERE cycle = '{}'", c.replace('\'', "''"))).unwrap_or_default();
+    let filter =
+        args.cycle.as_ref().map(|c| format!("WHERE cycle = '{}'", c.replace('\'', "''"))).unwrap_or_default();
     let (cycles, steps) = tokio::task::block_in_place(|| -> anyhow::Result<(Rows, Rows)> {
         let mut ledger = restored.ledger()?;
-        let chosen = format!("SELECT cycle, attempt FROM cycles {filter} ORDER BY started_at DESC, attempt DESC LIMIT {}", args.last);
+        let chosen = format!(
+            "SELECT cycle, attempt FROM cycles {filter} ORDER BY started_at DESC, attempt DESC LIMIT {}",
+            args.last
+        );
         let cycles = ledger.query(
-            &format!("SELECT * FROM cycles WHERE (cycle, attempt) IN ({chosen}) ORDER BY started_at, attempt"),
+            &format!(
+                "SELECT * FROM cycles WHERE (cycle, attempt) IN ({chosen}) ORDER BY started_at, attempt"
+            ),
             args.last as usize,
         )?;
         let steps = ledger.query(
@@ -247,16 +294,31 @@ fn show_cycle(cycle: &Json, steps: &[Json]) -> anyhow::Result<()> {
         text(cycle, "attempt"),
         text(cycle, "started_at"),
         triggers.join(", "),
-        if cycle["class"].is_null() { text(cycle, "outcome") } else { format!("failed: {}", text(cycle, "class")) },
+        if cycle["class"].is_null() {
+            text(cycle, "outcome")
+        } else {
+            format!("failed: {}", text(cycle, "class"))
+        },
     ))?;
     line(&format!("  {}", cicada_contract::text::printable(&text(cycle, "summary"))))?;
     for step in steps.iter().filter(|s| s["cycle"] == cycle["cycle"] && s["attempt"] == cycle["attempt"]) {
         let calls: Vec<Json> = serde_json::from_str(&text(step, "calls_json")).unwrap_or_default();
-        line(&format!("  step {} {}", text(step, "step"), text(step, "kind")))?;
+        let tokens = step["input_tokens"].as_u64().unwrap_or(0) + step["output_tokens"].as_u64().unwrap_or(0);
+        let tokens = if tokens > 0 { format!("  {tokens} tokens") } else { String::new() };
+        line(&format!("  step {} {}{tokens}", text(step, "step"), text(step, "kind")))?;
         for call in &calls {
-            let what = if call["sql"].is_null() { text(call, "arguments") } else { without_comments(&text(call, "sql")) };
+            let what = if call["sql"].is_null() {
+                text(call, "arguments")
+            } else {
+                without_comments(&text(call, "sql"))
+            };
             let what = cicada_contract::text::cut(&cicada_contract::text::printable(&what), 100);
-            let result = if call["changed"].is_null() { format!("{} rows", text(call, "rows")) } else { format!("{} changed", text(call, "changed")) };
+            let result = match (call["bytes"].as_u64(), call["changed"].as_u64()) {
+                (Some(bytes), _) if call["ok"] == false => format!("{bytes} bytes, failed"),
+                (Some(bytes), _) => format!("{bytes} bytes"),
+                (None, Some(changed)) => format!("{changed} changed"),
+                (None, None) => format!("{} rows", text(call, "rows")),
+            };
             line(&format!("    {:<6} {:>6} ms  {result:<14} {what}", text(call, "tool"), text(call, "ms")))?;
         }
     }

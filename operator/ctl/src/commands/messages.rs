@@ -45,7 +45,10 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<()> {
         Err(kube::Error::Api(status)) if status.is_already_exists() => cycle,
         other => other.context("the message is in the inbox, but no cycle could be asked for")?,
     };
-    note(&format!("in the inbox of {namespace}/{name}; cycle {} will read it", made.metadata.name.unwrap_or_default()));
+    note(&format!(
+        "in the inbox of {namespace}/{name}; cycle {} will read it",
+        made.metadata.name.unwrap_or_default()
+    ));
     Ok(())
 }
 

@@ -32,7 +32,11 @@ pub(super) fn sql(args: SqlArgs) -> anyhow::Result<ExitCode> {
         worker.unmount()?;
         worker.seal()?;
     }
-    note(&format!("on the copy {}; {} was not changed", folder.join("memory.db").display(), args.db.display()));
+    note(&format!(
+        "on the copy {}; {} was not changed",
+        folder.join("memory.db").display(),
+        args.db.display()
+    ));
     Ok(if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -25,7 +25,12 @@ pub(super) struct Ended {
 }
 
 /// Runs one cycle in `folder` and shows its phase while it works.
-pub(super) async fn run(plan: &CyclePlan, config: &str, folder: &Path, secrets: &BTreeMap<String, String>) -> anyhow::Result<Ended> {
+pub(super) async fn run(
+    plan: &CyclePlan,
+    config: &str,
+    folder: &Path,
+    secrets: &BTreeMap<String, String>,
+) -> anyhow::Result<Ended> {
     std::fs::create_dir_all(folder).with_context(|| format!("can't make {}", folder.display()))?;
     let paths = Paths::new(folder);
     std::fs::write(&paths.config, config)?;
@@ -87,7 +92,8 @@ impl Paths {
 fn progress(agent: &str) -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     // Both templates are constants that parse; the default is as good.
-    let style = ProgressStyle::with_template("{spinner} {prefix}: {msg} ({elapsed})").unwrap_or_else(|_| ProgressStyle::default_spinner());
+    let style = ProgressStyle::with_template("{spinner} {prefix}: {msg} ({elapsed})")
+        .unwrap_or_else(|_| ProgressStyle::default_spinner());
     bar.set_style(style);
     bar.set_prefix(agent.to_owned());
     bar.enable_steady_tick(Duration::from_millis(120));
@@ -110,7 +116,14 @@ async fn follow(pipe: impl tokio::io::AsyncRead + Unpin, bar: ProgressBar) {
         }
         // The end of the cycle is told by the summary.
         if matches!(text("level"), "WARN" | "ERROR") && event.get("class").is_none() {
-            bar.suspend(|| output::note(&format!("{}: {}{}", text("level").to_lowercase(), text("message"), details(&event))));
+            bar.suspend(|| {
+                output::note(&format!(
+                    "{}: {}{}",
+                    text("level").to_lowercase(),
+                    text("message"),
+                    details(&event)
+                ))
+            });
         }
     }
 }

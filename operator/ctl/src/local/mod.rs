@@ -5,7 +5,7 @@ mod secrets;
 mod summary;
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -35,7 +35,11 @@ pub(crate) async fn run(args: LocalArgs) -> anyhow::Result<ExitCode> {
     let defaults = defaults(&args, &state)?;
     write_config_maps(&state, &folder)?;
     let mut worlds = worlds(&args, &folder, &defaults, &state);
-    if args.once { once(&args, &folder, &mut worlds).await } else { forever(&args, &defaults, &state, worlds).await }
+    if args.once {
+        once(&args, &folder, &mut worlds).await
+    } else {
+        forever(&args, &defaults, &state, worlds).await
+    }
 }
 
 fn absolute(dir: &Path) -> anyhow::Result<std::path::PathBuf> {
@@ -44,9 +48,14 @@ fn absolute(dir: &Path) -> anyhow::Result<std::path::PathBuf> {
 
 fn defaults(args: &LocalArgs, state: &Path) -> anyhow::Result<OperatorDefaults> {
     let store = match &args.store {
-        None => Store { directory: Some(Directory { path: state.join("store").display().to_string(), claim_name: None }), s3: None },
+        None => Store {
+            directory: Some(Directory { path: state.join("store").display().to_string(), claim_name: None }),
+            s3: None,
+        },
         Some(url) => match cicada_store::parse_url(url, args.endpoint.as_deref(), args.region.as_deref())? {
-            StoreConfig::Directory { path, claim_name } => Store { directory: Some(Directory { path, claim_name }), s3: None },
+            StoreConfig::Directory { path, claim_name } => {
+                Store { directory: Some(Directory { path, claim_name }), s3: None }
+            }
             StoreConfig::S3(s3) => Store {
                 directory: None,
                 s3: Some(S3 {
@@ -131,16 +140,21 @@ fn cycles_of(folder: &Folder, world: &World) -> Vec<cicada_crds::AgentCycle> {
 }
 
 /// Runs until Ctrl-C, each agent by itself; the folder's manifests are read again when they change.
-async fn forever(args: &LocalArgs, defaults: &OperatorDefaults, state: &Path, worlds: Vec<World>) -> anyhow::Result<ExitCode> {
+async fn forever(
+    args: &LocalArgs,
+    defaults: &OperatorDefaults,
+    state: &Path,
+    worlds: Vec<World>,
+) -> anyhow::Result<ExitCode> {
     let folder = read_folder(&args.dir)?;
     let (changed, _) = tokio::sync::watch::channel(());
     let (stop, _) = tokio::sync::watch::channel(false);
     output::note(&format!("running {} agents of {}; Ctrl-C ends", worlds.len(), args.dir.display()));
     let mut tasks = tokio::task::JoinSet::new();
     let shared = std::sync::Arc::new(tokio::sync::RwLock::new(folder));
-    let mut known: BTreeMap<String, ()> = BTreeMap::new();
+    let mut known = BTreeSet::new();
     for world in worlds {
-        known.insert(world.path(), ());
+        known.insert(world.path());
         tasks.spawn(live(world, shared.clone(), changed.subscribe(), stop.subscribe()));
     }
     let mut stamp = stamp_of(&args.dir);
@@ -157,7 +171,7 @@ async fn forever(args: &LocalArgs, defaults: &OperatorDefaults, state: &Path, wo
                     Ok(folder) => {
                         write_config_maps(state, &folder)?;
                         for world in self::worlds(args, &folder, defaults, state) {
-                            if known.insert(world.path(), ()).is_none() {
+                            if known.insert(world.path()) {
                                 tasks.spawn(live(world, shared.clone(), changed.subscribe(), stop.subscribe()));
                             }
                         }

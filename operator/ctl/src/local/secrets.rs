@@ -8,7 +8,10 @@ use cicada_cycle_job::secrets::variable_name;
 
 /// Variables for the child: every key of every Secret manifest that the plan names. Variables of this
 /// process reach the child anyway.
-pub(super) fn environment(config: &PlanConfig, secrets: &BTreeMap<String, BTreeMap<String, String>>) -> BTreeMap<String, String> {
+pub(super) fn environment(
+    config: &PlanConfig,
+    secrets: &BTreeMap<String, BTreeMap<String, String>>,
+) -> BTreeMap<String, String> {
     let mut variables = BTreeMap::new();
     for name in cicada_operator_core::plan::secret_names(config) {
         for (key, value) in secrets.get(&name).into_iter().flatten() {

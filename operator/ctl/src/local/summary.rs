@@ -36,7 +36,13 @@ fn block(agent: &str, trigger: &str, ended: &Ended, next: Option<&str>) -> Vec<S
     if usage.model_calls > 0 {
         let tokens = usage.input_tokens + usage.output_tokens;
         let cost = if usage.cost > 0.0 { format!(", cost {:.4}", usage.cost) } else { String::new() };
-        row("usage", format!("{} model calls, {} tool calls, {tokens} tokens{cost}", usage.model_calls, usage.tool_calls));
+        row(
+            "usage",
+            format!(
+                "{} model calls, {} tool calls, {tokens} tokens{cost}",
+                usage.model_calls, usage.tool_calls
+            ),
+        );
     }
     if report.pending.inbox + report.pending.outbox > 0 {
         row("waiting", format!("{} messages in, {} out", report.pending.inbox, report.pending.outbox));
@@ -71,7 +77,9 @@ fn verdict(report: &CycleReport) -> String {
 
 fn change(table: &TableChange) -> String {
     let name = printable(&table.name);
-    let Some(rows) = table.rows else { return format!("{name} dropped ({} rows)", table.before.unwrap_or(0)) };
+    let Some(rows) = table.rows else {
+        return format!("{name} dropped ({} rows)", table.before.unwrap_or(0));
+    };
     let Some(before) = table.before else { return format!("{name} {rows} rows (new)") };
     let parts: Vec<String> = [(table.inserted, '+'), (table.updated, '~'), (table.deleted, '-')]
         .iter()
@@ -87,7 +95,14 @@ mod tests {
 
     #[test]
     fn a_table_shows_its_rows_and_the_rows_before() {
-        let t = |rows, before, inserted, updated, deleted| TableChange { name: "prices".into(), rows, before, inserted, updated, deleted };
+        let t = |rows, before, inserted, updated, deleted| TableChange {
+            name: "prices".into(),
+            rows,
+            before,
+            inserted,
+            updated,
+            deleted,
+        };
         assert_eq!(change(&t(Some(18), None, 18, 0, 0)), "prices 18 rows (new)");
         assert_eq!(change(&t(Some(19), Some(18), 2, 3, 1)), "prices 19 rows (18 before, +2 ~3 -1)");
         assert_eq!(change(&t(None, Some(4), 0, 0, 4)), "prices dropped (4 rows)");

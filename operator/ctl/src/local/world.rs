@@ -66,7 +66,11 @@ impl World {
     /// `namespace/name`.
     pub(super) fn path(&self) -> String {
         let meta = &self.agent.metadata;
-        format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+        format!(
+            "{}/{}",
+            meta.namespace.as_deref().unwrap_or_default(),
+            meta.name.as_deref().unwrap_or_default()
+        )
     }
 
     /// Takes an edited manifest; the running cycle goes on with the old one.
@@ -144,7 +148,9 @@ impl World {
                     found.status = Some(*status);
                 }
             }
-            Action::DeleteCycle { cycle } => self.cycles.retain(|c| c.metadata.uid.as_deref() != Some(cycle.uid.as_str())),
+            Action::DeleteCycle { cycle } => {
+                self.cycles.retain(|c| c.metadata.uid.as_deref() != Some(cycle.uid.as_str()))
+            }
             Action::DeleteJob { .. } => self.job = None,
         }
         Ok(None)
@@ -224,7 +230,9 @@ impl World {
 
     fn config(&self) -> anyhow::Result<PlanConfig> {
         let mut config = plan_config(&self.agent, &self.defaults).with_context(|| self.path())?;
-        if let (Some(url), cicada_contract::plan::Executor::Model(model)) = (&self.model_url, &mut config.executor) {
+        if let (Some(url), cicada_contract::plan::Executor::Model(model)) =
+            (&self.model_url, &mut config.executor)
+        {
             model.base_url = Some(url.clone());
         }
         Ok(config)
@@ -238,7 +246,8 @@ impl World {
     /// Why the agent can't run, if a person must act.
     pub(super) fn stalled(&self) -> Option<String> {
         let conditions = &self.agent.status.as_ref()?.conditions;
-        let stalled = cicada_operator_core::conditions::find(conditions, "Stalled").filter(|c| c.status == "True")?;
+        let stalled =
+            cicada_operator_core::conditions::find(conditions, "Stalled").filter(|c| c.status == "True")?;
         Some(format!("{}: {}: {}", self.path(), stalled.reason, stalled.message))
     }
 }
