@@ -164,13 +164,12 @@ fn large_files_come_from_the_store() {
     #[expect(clippy::cast_precision_loss, reason = "a few thousand films")]
     let mean = rated.iter().sum::<f64>() / rated.len() as f64;
     assert_eq!(
-        memory.sql("SELECT count(\"IMDB Rating\"), printf('%.6f', avg(\"IMDB Rating\")) FROM films"),
+        memory.sql("SELECT count(IMDB_Rating), printf('%.6f', avg(IMDB_Rating)) FROM films"),
         format!("{}|{mean:.6}", rated.len())
     );
     let gross: i64 = films.iter().filter_map(|f| f["Worldwide Gross"].as_i64()).sum();
     assert_eq!(
-        memory
-            .sql("SELECT sum(\"Worldwide Gross\") FROM films WHERE typeof(\"Worldwide Gross\") = 'integer'"),
+        memory.sql("SELECT sum(Worldwide_Gross) FROM films WHERE typeof(Worldwide_Gross) = 'integer'"),
         gross.to_string()
     );
 }
