@@ -4,6 +4,17 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 TOOLS=${CICADA_TOOLS:-$ROOT/target/tools/bin}
 IMAGES=${CICADA_IMAGES:-$ROOT/target/images}
 
+# One build serves the tests, the images and the benchmarks: static programs for this very machine. The
+# explicit target keeps the flag away from build scripts and procedural macros, which can't be static.
+static_build() {
+  TARGET=$(rustc --print host-tuple)
+  export CARGO_BUILD_TARGET=$TARGET
+  local flags
+  flags=CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$TARGET")_RUSTFLAGS
+  export "$flags=-C target-feature=+crt-static"
+  export CICADA_BIN=${CARGO_TARGET_DIR:-$ROOT/target}/$TARGET/release
+}
+
 say() { printf '%s %s\n' "$(date +%T)" "$*" >&2; }
 die() { say "error: $*"; exit 1; }
 
