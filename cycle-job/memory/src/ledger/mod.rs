@@ -7,6 +7,7 @@ pub(crate) mod outbox;
 pub(crate) mod pins;
 pub(crate) mod retention;
 pub(crate) mod schema;
+pub(crate) mod summaries;
 mod types;
 pub(crate) mod write_back;
 
@@ -245,6 +246,11 @@ impl LedgerWorker {
     /// Lines for the next prompt: what happened that the agent did not see. They are kept until a `final` end.
     pub fn add_notices(&mut self, notices: &[String], now: Timestamp) -> Result<(), WorkerError> {
         self.done(LedgerRequest::AddNotices { notices: notices.to_vec(), now })
+    }
+
+    /// Adds a summary of older steps or messages.
+    pub fn add_summary(&mut self, summary: &SummaryRecord) -> Result<(), WorkerError> {
+        self.done(LedgerRequest::AddSummary(summary.clone()))
     }
 
     /// Pins tools of MCP servers at first use; gives the names of those that have changed since. `approved`

@@ -316,6 +316,23 @@ pub struct HumanRequest {
     pub expires_at: Timestamp,
 }
 
+/// A summary of what lies further back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SummaryRecord {
+    /// Conversation of messages; None = of steps.
+    pub conversation: Option<String>,
+    /// Newest cycle of the steps.
+    pub cycle: String,
+    /// First source: number of the step or message.
+    pub from: i64,
+    /// Last source.
+    pub to: i64,
+    /// Time of the last source, inclusive.
+    pub until: String,
+    /// The text.
+    pub text: String,
+}
+
 /// A tool of an MCP server as it is now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolPin {

@@ -102,13 +102,9 @@ fn read(c: &Connection, table: &Table<'_>) -> rusqlite::Result<(String, Vec<Colu
     let ends = rowid.and_then(|rowid| {
         let sql = format!("SELECT (SELECT min({rowid}) FROM {source}), (SELECT max({rowid}) FROM {source})");
         let ends = c.query_row(&sql, [], |r| Ok((r.get::<_, Option<i64>>(0)?, r.get::<_, Option<i64>>(1)?)));
-        ends.ok().map(|e| (*rowid, e))
+        ends.ok().and_then(|(first, last)| Some((*rowid, first?, last?)))
     });
-    let few: i64 = c.query_row(
-        &format!("SELECT count(*) FROM (SELECT 1 FROM {source} LIMIT {})", EXACT_MAX + 1),
-        [],
-        |r| r.get(0),
-    )?;
+    let (many, count) = count(c, &source, ends)?;
     let mut take = |sql: String, params: &[i64]| -> rusqlite::Result<()> {
         let mut statement = c.prepare_cached(&sql)?;
         let mut rows = statement.query(rusqlite::params_from_iter(params))?;
@@ -119,10 +115,8 @@ fn read(c: &Connection, table: &Table<'_>) -> rusqlite::Result<(String, Vec<Colu
         }
         Ok(())
     };
-    let all = ENDS * 2 + BETWEEN;
-    let count = if few <= EXACT_MAX { few.to_string() } else { String::new() };
     match ends {
-        Some((rowid, (Some(first), Some(last)))) if few > all => {
+        Some((rowid, first, last)) if many => {
             take(format!("SELECT {list} FROM {source} ORDER BY {rowid} LIMIT {ENDS}"), &[])?;
             for n in 1..=BETWEEN {
                 let at = first + step(first, last, n, BETWEEN + 1);
@@ -131,21 +125,32 @@ fn read(c: &Connection, table: &Table<'_>) -> rusqlite::Result<(String, Vec<Colu
                     &[at],
                 )?;
             }
-            take(
-                format!("SELECT {list} FROM {source} WHERE {rowid} > ?1 ORDER BY {rowid} LIMIT {ENDS}"),
-                &[last - ENDS],
-            )?;
-            let estimate = if few <= EXACT_MAX {
-                count
-            } else {
-                format!("~{}", estimate(c, &source, rowid, first, last)?)
-            };
-            return Ok((rows_text(&estimate), columns));
+            let tail =
+                format!("SELECT {list} FROM {source} WHERE {rowid} > ?1 ORDER BY {rowid} LIMIT {ENDS}");
+            take(tail, &[last - ENDS])?;
         }
-        _ => take(format!("SELECT {list} FROM {source} LIMIT {all}"), &[])?,
+        _ => take(format!("SELECT {list} FROM {source} LIMIT {}", ENDS * 2 + BETWEEN), &[])?,
     }
-    let count = if few > EXACT_MAX { format!("more than {EXACT_MAX}") } else { count };
     Ok((rows_text(&count), columns))
+}
+
+/// Name of the rowid, its first and its last.
+type Ends<'a> = Option<(&'a str, i64, i64)>;
+
+/// Number of rows, exact or not, and whether they are more than a sample.
+fn count(c: &Connection, source: &str, ends: Ends<'_>) -> rusqlite::Result<(bool, String)> {
+    if let Some((rowid, first, last)) = ends
+        && last.saturating_sub(first) >= 2 * EXACT_MAX
+    {
+        let rows = estimate(c, source, rowid, first, last)?;
+        if rows > 2 * EXACT_MAX.unsigned_abs() {
+            return Ok((true, format!("~{rows}")));
+        }
+    }
+    let sql = format!("SELECT count(*) FROM (SELECT 1 FROM {source} LIMIT {})", EXACT_MAX + 1);
+    let rows: i64 = c.query_row(&sql, [], |r| r.get(0))?;
+    let text = if rows > EXACT_MAX { format!("~{EXACT_MAX} or more") } else { rows.to_string() };
+    Ok((rows > ENDS * 2 + BETWEEN, text))
 }
 
 fn rows_text(count: &str) -> String {

@@ -15,8 +15,9 @@ use crate::guard::Guard;
 use crate::guard::schema as guard_schema;
 use crate::ledger::{
     BeginCycle, FileEntry, FinishCycle, HumanAnswer, HumanRequest, IncomingMessage, IngestReport, OutboxRow,
-    OutboxUpdate, OutgoingMessage, Overview, RecalledResult, StepRecord, TableUse, ToolDigest, ToolPin,
-    ToolResultRecord, WriteBackReport, cycle, ingest, load, outbox, pins, retention, schema, write_back,
+    OutboxUpdate, OutgoingMessage, Overview, RecalledResult, StepRecord, SummaryRecord, TableUse, ToolDigest,
+    ToolPin, ToolResultRecord, WriteBackReport, cycle, ingest, load, outbox, pins, retention, schema,
+    summaries, write_back,
 };
 use crate::memory::{Check, Sealed};
 use crate::mounts::{MountEdit, Mounts};
@@ -43,6 +44,7 @@ pub(crate) enum LedgerRequest {
     AddHumanRequest(HumanRequest),
     AddNotices { notices: Vec<String>, now: Timestamp },
     Overview { now: Timestamp, time_zone: String },
+    AddSummary(SummaryRecord),
     PinTools { tools: Vec<ToolPin>, approved: Vec<String>, now: Timestamp },
     RecordTableUse { uses: Vec<TableUse>, cycle: String, now: Timestamp },
     Query { sql: String, max_rows: usize },
@@ -193,6 +195,7 @@ fn write(c: &Connection, request: LedgerRequest) -> Result<LedgerReply, Fault> {
         LedgerRequest::UpdateOutgoing { updates, now } => outbox::update(c, &updates, now).map(done),
         LedgerRequest::AddHumanRequest(request) => cycle::human_request(c, &request).map(done),
         LedgerRequest::AddNotices { notices, now } => cycle::notices(c, &notices, now).map(done),
+        LedgerRequest::AddSummary(summary) => summaries::add(c, &summary).map(done),
         LedgerRequest::PinTools { tools, approved, now } => {
             pins::pin(c, &tools, &approved, now).map(LedgerReply::Names)
         }
