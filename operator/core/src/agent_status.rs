@@ -131,6 +131,15 @@ pub(crate) fn take_up(step: &mut Step<'_>, cycle: &CycleView, end: &CycleEnd, at
     if let Some(report) = &end.report {
         take_up_report(step, cycle, report, at);
     }
+    // A delivery that failed before it could say what is left is not the last one.
+    let told = end.report.as_ref().is_some_and(|r| r.result != CycleResult::Failed);
+    if let Some(delivery) =
+        step.status.delivery.as_mut().filter(|d| cycle.is_delivery() && !told && d.next.is_some())
+    {
+        let attempts = delivery.attempts.unwrap_or(0) + 1;
+        let wait = DELIVERY_WAITS.get(attempts as usize).copied().unwrap_or(DELIVERY_WAIT);
+        (delivery.attempts, delivery.next) = (Some(attempts), Some(at + wait));
+    }
 }
 
 fn take_up_report(step: &mut Step<'_>, cycle: &CycleView, report: &CycleReport, at: Timestamp) {
@@ -192,7 +201,9 @@ fn take_up_report(step: &mut Step<'_>, cycle: &CycleView, report: &CycleReport, 
         step.status.proposals = proposals.into_iter().take(10).map(ask).collect();
         step.status.human_requests = questions.into_iter().take(5).map(ask).collect();
     }
-    step.status.delivery = delivery(step.status.delivery.as_ref(), report, cycle, at);
+    if report.result != CycleResult::Failed {
+        step.status.delivery = delivery(step.status.delivery.as_ref(), report, cycle, at);
+    }
     step.status.usage = usage(step, cycle, report, at);
 }
 

@@ -31,6 +31,8 @@ pub const OWN_PREFIX: &str = "agent/";
 const OWN_MIN_INTERVAL: u64 = 1800;
 /// Default of `selfManagement.schedules.maxActive`.
 const OWN_MAX_ACTIVE: u32 = 12;
+/// Time between two looks for a free place.
+const CAPACITY_WAIT: SignedDuration = SignedDuration::from_secs(5);
 /// The sweep looks at every agent once a minute anyway; a longer wait is cut to this.
 const LOOK_AGAIN_MAX: SignedDuration = SignedDuration::from_hours(1);
 
@@ -430,6 +432,10 @@ impl<'a> Step<'a> {
                 Some(ActiveCycle { name: lead.name.clone(), uid: lead.uid.clone(), since: Some(self.now) });
             self.again = true;
             return;
+        }
+        if lead.is_some() {
+            // Nobody tells us when another agent's cycle ends.
+            self.look_again_at(self.now + CAPACITY_WAIT);
         }
         for cycle in waiting {
             let (reason, message) = match gate {

@@ -565,6 +565,10 @@ fn what_is_undelivered_gets_delivery_cycles() {
     assert_eq!(w.status().delivery.unwrap().next, Some(ts("2026-12-01T07:06:00Z")));
     w.at("2026-12-01T07:06:00Z").done();
     assert_eq!((w.status().delivery, w.jobs_made.len()), (None, 3));
+    // One that failed before it could say what is left is tried again later.
+    w.at("2026-12-02T07:00:00Z").end(&report);
+    w.at("2026-12-02T07:01:00Z").fail(FailureClass::StoreUnavailable);
+    assert_eq!(w.status().delivery.unwrap().next, Some(ts("2026-12-02T07:06:00Z")));
 }
 
 #[test]
@@ -577,6 +581,7 @@ fn a_full_operator_queues() {
     }
     assert_eq!((w.state(), w.cycles.len()), (State::Queued, 1), "slots don't pile up");
     assert_eq!(w.cycles[0].status.as_ref().unwrap().reason.as_deref(), Some("WaitingForCapacity"));
+    assert_eq!(w.look_again, ts("2026-12-01T08:05:05Z"), "nobody tells when a place is free");
     w.environment.full = false;
     w.at("2026-12-01T08:06:00Z");
     assert_eq!(w.jobs_made.len(), 1);
