@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cicada_contract::text::cut;
-use cicada_crds::{PersistentAgent, cycle::Phase};
+use cicada_crds::{AgentCycle, PersistentAgent, cycle::Phase};
 use cicada_operator_core::{
     Action, Observed, Plan, cycle_status, decide,
     decide::end_active,
@@ -83,6 +83,7 @@ async fn observe_and_decide(
         Some(cycle) => observe::job(context, cycle, now).await?,
         None => None,
     };
+    know_active_cycle(context, key, agent).await?;
     let (cycles, environment, job_vanished) = {
         let index = context.index();
         let capacity = &context.config.capacity;
@@ -105,6 +106,21 @@ async fn observe_and_decide(
         defaults: &context.config.defaults,
     };
     Ok((decide(&seen, now), cycles))
+}
+
+/// An active cycle that the index lacks was deleted, which ends its Job: that is only believed of the API
+/// server itself, since the index may be behind.
+async fn know_active_cycle(context: &Context, key: &Key, agent: &PersistentAgent) -> Result<(), Error> {
+    let Some(active) = agent.status.as_ref().and_then(|s| s.active_cycle.as_ref()) else { return Ok(()) };
+    let known = { context.index().cycles(key, "").iter().any(|c| c.uid == active.uid) };
+    if known {
+        return Ok(());
+    }
+    let read = context.api::<AgentCycle>(&key.namespace).get_opt(&active.name).await?;
+    if let Some(read) = read.filter(|c| c.uid().as_ref() == Some(&active.uid)) {
+        context.index().put_cycle(&read, Timestamp::now());
+    }
+    Ok(())
 }
 
 async fn apply(

@@ -24,6 +24,8 @@ use crate::{
 
 /// How often a replica without the Lease asks for it: the gap of a rollout.
 const ASK: Duration = Duration::from_secs(1);
+/// Time between two looks whether everything is listed.
+const LISTING: Duration = Duration::from_millis(50);
 /// Time between two sweeps.
 const SWEEP: Duration = Duration::from_mins(1);
 /// Old plans are tidied away at each of so many sweeps.
@@ -138,6 +140,10 @@ async fn lead(context: &Arc<Context>, memo: &Arc<Memo>, workers: usize) {
 }
 
 async fn work(context: Arc<Context>, memo: Arc<Memo>) {
+    // Before every watch has listed all, what is missing from the index says nothing.
+    while !context.health.is_ready() {
+        tokio::time::sleep(LISTING).await;
+    }
     while let Some(key) = context.queue.next().await {
         let started = tokio::time::Instant::now();
         let result = reconcile::reconcile(&context, &key).await;
