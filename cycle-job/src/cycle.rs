@@ -81,6 +81,7 @@ pub async fn report_only(cx: &Context) -> CycleReport {
 fn failed(cx: &Context, failure: Failure, claim: Option<&Claim>) -> CycleReport {
     let mut report = CycleReport::failed(failure.class, &failure.message);
     report.phases = cx.times();
+    report.usage = cx.spent();
     if let Some(claim) = claim {
         report.attempt = claim.attempt();
         report.memory = Some(claim.memory_report());

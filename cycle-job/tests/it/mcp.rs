@@ -97,7 +97,7 @@ async fn tools_of_a_server_are_called_and_a_changed_one_is_refused() {
                 reject: vec!["Ignore your charter".into()],
                 ..turn(vec![call("crm.find", json!({"id": "9"}))])
             },
-            Turn { expect: vec!["there is no tool crm.find".into()], ..turn(vec![finish("blocked")]) },
+            Turn { expect: vec!["there is no tool crm__find".into()], ..turn(vec![finish("blocked")]) },
         ],
         vec![turn(vec![call("crm.find", json!({"id": "10"}))]), turn(vec![finish("done")])],
     ];

@@ -276,3 +276,28 @@ async fn sigterm_keeps_committed_batches_and_the_next_attempt_goes_on() {
         [["1", "interrupted"], ["2", "final"]]
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_lies_far_back_is_summarised_and_its_sources_stay() {
+    let mut turns: Vec<Turn> = (0..105).map(|n| turn(vec![sql(&format!("SELECT {n}"))])).collect();
+    turns.push(turn(vec![finish("done")]));
+    let notes = Turn {
+        expect: vec!["Summarise this".into(), "SELECT 7".into()],
+        text: "Counted to 105.".into(),
+        ..Turn::default()
+    };
+    let next = Turn { expect: vec!["Counted to 105.".into()], ..turn(vec![finish("done")]) };
+    let server = server(vec![turns, vec![notes], vec![next]]).await;
+    let mut agent = Agent::with_model(Provider::OpenAICompatible, &server.url);
+    agent.config.limits = Limits {
+        max_model_calls: 0,
+        max_tool_calls: 0,
+        tokens_per_cycle: 0,
+        tokens_per_day: 0,
+        ..Limits::default()
+    };
+    let report = agent.cycle().await;
+    assert_eq!((report.outcome, report.usage.model_calls), (Outcome::Done, 107), "{report:?}");
+    assert_eq!(agent.ledger("SELECT count(*), sum(summarised) FROM steps").await, [["106", "96"]]);
+    assert_eq!(agent.cycle().await.outcome, Outcome::Done, "{}", agent.log());
+}

@@ -5,15 +5,17 @@ use std::time::Instant;
 use cicada_contract::plan::ModelConfig;
 use cicada_contract::report::Usage;
 use serde_json::Value;
+use tokio::task::block_in_place;
 
 use super::ModelError;
 use super::client::{self, CallError, Called, Llm};
 use super::desk::{Desk, Said};
 use super::spend::Meter;
+use super::summary;
 use super::tools::Offered;
 use super::transcript::{Answer, Call, Entry, Reply, Transcript};
 use super::turn::{self, End, Next, Progress, Task};
-use super::usage::{add_call, is_daily};
+use super::usage::{add_call, is_daily, reached};
 
 /// Most compactions after one refusal for length; each makes the request at least a tenth shorter.
 const COMPACTIONS: usize = 8;
@@ -119,6 +121,34 @@ impl Loop<'_, '_> {
         Err(ModelError::Call(CallError::Overflow {
             message: "also after it was shortened several times".into(),
         }))
+    }
+
+    /// Summarises what lies far back. Where a limit, a stop or the provider leaves no reply, a plain digest
+    /// takes its place.
+    pub(super) async fn summarise(&mut self) -> Result<(), ModelError> {
+        let config = &self.desk.cx.plan.config;
+        let agent = format!("{}/{}", config.owner.namespace, config.owner.name);
+        let limits = config.limits.clone();
+        for due in block_in_place(|| summary::due(&mut self.desk.ledger))? {
+            let text = if reached(&limits, &self.desk.before, &self.usage).is_none() {
+                let transcript = summary::request(&agent, &due);
+                let offered = Offered::default();
+                tokio::select! {
+                    called = client::call(self.llm, &transcript, &offered) => {
+                        for tokens in called.lost.into_iter().chain(called.result.as_ref().map(|r| r.tokens)) {
+                            add_call(&mut self.usage, tokens, self.config.prices.as_ref());
+                        }
+                        called.result.map(|r| r.text).unwrap_or_default()
+                    }
+                    _ = self.desk.cx.shutdown.wait() => String::new(),
+                }
+            } else {
+                String::new()
+            };
+            let record = summary::with_text(&due, &self.desk.redactor.text(&text));
+            block_in_place(|| self.desk.ledger.add_summary(&record))?;
+        }
+        Ok(())
     }
 
     async fn tell(&mut self, now: bool) -> Result<(), ModelError> {

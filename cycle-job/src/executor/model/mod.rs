@@ -23,6 +23,7 @@ pub mod provider;
 pub mod redact;
 mod results;
 mod spend;
+mod summary;
 pub mod tools;
 pub mod transcript;
 pub mod turn;
@@ -180,6 +181,9 @@ async fn try_run(
         window: None,
     };
     let result = work.run(Transcript::new(prompt)).await;
+    if result.is_ok() {
+        work.summarise().await?;
+    }
     let usage = Usage { messages: work.desk.messages, ..work.usage.clone() };
     cx.note_usage(&usage);
     let work = match result {

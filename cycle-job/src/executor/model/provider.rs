@@ -140,11 +140,14 @@ impl ProviderModel {
         {
             messages.push(mark(last));
         }
-        let tools = tools
+        let request = ChatRequest::new(messages).with_system(transcript.system());
+        let tools: Vec<Tool> = tools
             .declarations()
             .iter()
-            .map(|d| Tool::new(d.wire_name()).with_description(&d.description).with_schema(d.schema.clone()));
-        ChatRequest::new(messages).with_system(transcript.system()).with_tools(tools)
+            .map(|d| Tool::new(d.wire_name()).with_description(&d.description).with_schema(d.schema.clone()))
+            .collect();
+        // An empty list is an error at some providers.
+        if tools.is_empty() { request } else { request.with_tools(tools) }
     }
 
     fn error(&self, error: &genai::Error, tools: &Offered) -> Result<Reply, CallError> {

@@ -67,19 +67,42 @@ fn steps(ledger: &mut LedgerWorker) -> Result<Option<Due>, WorkerError> {
         "SELECT cycle, step, started_at, kind, text, calls_json FROM steps WHERE NOT summarised ORDER BY started_at, cycle, attempt, step",
         take,
     )?;
-    let cell = |n: usize, column: &str| rows.get(n, column).filter(|v| !v.is_null()).map(Value::display).unwrap_or_default();
+    let cell = |n: usize, column: &str| {
+        rows.get(n, column).filter(|v| !v.is_null()).map(Value::display).unwrap_or_default()
+    };
     let last = rows.rows.len() - 1;
-    let mut lines = previous(ledger, "SELECT text FROM step_summaries ORDER BY created_at DESC, summary_id DESC")?;
+    let mut lines =
+        previous(ledger, "SELECT text FROM step_summaries ORDER BY created_at DESC, summary_id DESC")?;
     for n in 0..rows.rows.len() {
         let calls: Vec<serde_json::Value> = serde_json::from_str(&cell(n, "calls_json")).unwrap_or_default();
         let calls: Vec<String> = calls
             .iter()
-            .map(|c| format!("{} {} {}", c["tool"].as_str().unwrap_or("?"), cut(c["arguments"].as_str().unwrap_or(""), 200), if c["ok"] == false { "failed" } else { "" }))
+            .map(|c| {
+                format!(
+                    "{} {} {}",
+                    c["tool"].as_str().unwrap_or("?"),
+                    cut(c["arguments"].as_str().unwrap_or(""), 200),
+                    if c["ok"] == false { "failed" } else { "" }
+                )
+            })
             .collect();
-        let _ = writeln!(lines, "{} {}: {} {}", cell(n, "started_at"), cell(n, "kind"), cut(&cell(n, "text"), 200), calls.join("; "));
+        let _ = writeln!(
+            lines,
+            "{} {}: {} {}",
+            cell(n, "started_at"),
+            cell(n, "kind"),
+            cut(&cell(n, "text"), 200),
+            calls.join("; ")
+        );
     }
     let cycles: std::collections::BTreeSet<String> = (0..rows.rows.len()).map(|n| cell(n, "cycle")).collect();
-    let digest = format!("{} steps in {} cycles, from {} to {}", rows.rows.len(), cycles.len(), cell(0, "started_at"), cell(last, "started_at"));
+    let digest = format!(
+        "{} steps in {} cycles, from {} to {}",
+        rows.rows.len(),
+        cycles.len(),
+        cell(0, "started_at"),
+        cell(last, "started_at")
+    );
     Ok(Some(Due {
         record: SummaryRecord {
             conversation: None,
@@ -105,13 +128,22 @@ fn messages(ledger: &mut LedgerWorker, conversation: &str, take: usize) -> Resul
     if rows.rows.is_empty() {
         return Ok(None);
     }
-    let cell = |n: usize, column: &str| rows.get(n, column).filter(|v| !v.is_null()).map(Value::display).unwrap_or_default();
+    let cell = |n: usize, column: &str| {
+        rows.get(n, column).filter(|v| !v.is_null()).map(Value::display).unwrap_or_default()
+    };
     let last = rows.rows.len() - 1;
     let sql = format!("SELECT text FROM message_summaries WHERE conversation_id = {id} ORDER BY to_seq DESC");
     let mut lines = previous(ledger, &sql)?;
     for n in 0..rows.rows.len() {
         let subject = cell(n, "subject");
-        let _ = writeln!(lines, "{} {} {}: {subject} {}", cell(n, "timestamp"), cell(n, "direction"), cell(n, "from_address"), cut(&cell(n, "body"), 500));
+        let _ = writeln!(
+            lines,
+            "{} {} {}: {subject} {}",
+            cell(n, "timestamp"),
+            cell(n, "direction"),
+            cell(n, "from_address"),
+            cut(&cell(n, "body"), 500)
+        );
     }
     Ok(Some(Due {
         record: SummaryRecord {
@@ -120,7 +152,12 @@ fn messages(ledger: &mut LedgerWorker, conversation: &str, take: usize) -> Resul
             from: cell(0, "seq").parse().unwrap_or(0),
             to: cell(last, "seq").parse().unwrap_or(0),
             until: cell(last, "timestamp"),
-            text: format!("{} messages, from {} to {}", rows.rows.len(), cell(0, "timestamp"), cell(last, "timestamp")),
+            text: format!(
+                "{} messages, from {} to {}",
+                rows.rows.len(),
+                cell(0, "timestamp"),
+                cell(last, "timestamp")
+            ),
         },
         sources: cut(&lines, SOURCE_BYTES),
     }))
@@ -129,7 +166,12 @@ fn messages(ledger: &mut LedgerWorker, conversation: &str, take: usize) -> Resul
 /// The summary that the next one goes on from.
 fn previous(ledger: &mut LedgerWorker, sql: &str) -> Result<String, WorkerError> {
     let rows = ledger.query(sql, 1)?;
-    Ok(rows.rows.first().and_then(|r| r.first()).map(|v| format!("Summary so far: {}\n", v.display())).unwrap_or_default())
+    Ok(rows
+        .rows
+        .first()
+        .and_then(|r| r.first())
+        .map(|v| format!("Summary so far: {}\n", v.display()))
+        .unwrap_or_default())
 }
 
 /// The conversation in which the model writes one. It has no tools.
@@ -163,7 +205,14 @@ mod tests {
 
     #[test]
     fn a_model_that_writes_nothing_leaves_the_digest() {
-        let record = SummaryRecord { conversation: None, cycle: "c".into(), from: 1, to: 91, until: "t".into(), text: "91 steps".into() };
+        let record = SummaryRecord {
+            conversation: None,
+            cycle: "c".into(),
+            from: 1,
+            to: 91,
+            until: "t".into(),
+            text: "91 steps".into(),
+        };
         let due = Due { record, sources: String::new() };
         assert_eq!(with_text(&due, " \n").text, "91 steps");
         assert_eq!(with_text(&due, "Milk was bought.").text, "Milk was bought.");
