@@ -23,6 +23,7 @@ mod archive;
 mod collect;
 pub mod conformance;
 mod copy;
+mod decide;
 mod directory;
 pub mod faulty;
 mod files;
@@ -38,13 +39,12 @@ mod swap;
 #[cfg(test)]
 mod tests;
 
-pub use acquire::{
-    ATTEMPTS_MAX, AcquireError, AcquireRequest, Acquired, Acquisition, Decision, Start, decide,
-};
+pub use acquire::{ATTEMPTS_MAX, AcquireError, AcquireRequest, Acquired, Acquisition, Start};
 pub use agent_store::{AgentStore, HEAD_KEY, HeadAt, ReadHeadError};
 pub use archive::{PackError, PackedArchive, WINDOW_LOG_MAX, pack};
 pub use collect::{CollectError, Collectable, Collected, DroppedBlob, collectable};
 pub use copy::{CopyError, CopyProgress};
+pub use decide::{Decision, decide};
 pub use directory::DirectoryStore;
 pub use files::{AttemptUsage, StoredFile};
 pub use head::{ArchiveRef, Head, HeadError, Holder, Snapshot, SnapshotKind};

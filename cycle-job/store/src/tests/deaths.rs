@@ -91,7 +91,7 @@ async fn a_cycle_that_dies_at_any_call_is_finished_by_its_next_attempt() {
 async fn an_outage_at_any_call_is_overcome_or_left_to_the_next_attempt() {
     let calls = calls_of_a_whole_cycle().await;
     for call in 1..=calls {
-        for answer in [Answer::Timeout, Answer::Unavailable, Answer::Conflict] {
+        for answer in [Answer::Timeout, Answer::Conflict] {
             for fault in [Fault::Before(answer), Fault::After(answer), Fault::Late(answer)] {
                 let bench = bench_with_a_memory().await;
                 bench.faulty.fail(call, fault);

@@ -130,9 +130,9 @@ async fn a_writer_killed_in_an_upload_leaves_a_whole_memory_in_a_bucket() {
     let server = VersityGw::start();
     let dir = tempfile::tempdir().unwrap();
     let agent = agent(Arc::new(server.store("p").await));
-    for round in 0..5 {
+    for round in 0..3 {
         let role = format!("s3:{}", server.port);
-        let wait = Duration::from_millis(60 * round + 20);
+        let wait = Duration::from_millis(120 * round + 20);
         let acknowledged = tokio::task::spawn_blocking(move || publish_and_kill(&role, wait)).await.unwrap();
         check(&agent, &acknowledged, dir.path()).await;
     }
