@@ -2,7 +2,7 @@
 //!
 //! Tokens are removed only outside every statement. Inside one, a spelling is replaced by another of the
 //! same meaning, one for one. A literal is never touched: the multiset of literals of a statement is
-//! the same before and after (a property test holds this), and so no write ever reaches further.
+//! the same before and after, which a property test holds; so no write ever reaches further.
 
 use super::tokens::{Kind, Token, tokens};
 
@@ -236,22 +236,6 @@ fn replace<'a>(
     }
     out.push_str(&statement[from..]);
     Some((out, notes))
-}
-
-/// Literals of a text, in order of their bytes: what no repair may change.
-pub fn literals(sql: &str) -> Vec<String> {
-    let mut all: Vec<String> = tokens(sql)
-        .iter()
-        .filter(|t| {
-            matches!(
-                t.kind,
-                Kind::Literal | Kind::Quoted | Kind::Number | Kind::Comment | Kind::Variable | Kind::Open
-            )
-        })
-        .map(|t| t.text.to_owned())
-        .collect();
-    all.sort_unstable();
-    all
 }
 
 #[cfg(test)]

@@ -161,6 +161,7 @@ fn run(file: &str, size_limit: u64) {
         sql_timeout: Duration::from_secs(1),
         ..MemoryOptions::new(size_limit, 64 << 20, Duration::from_secs(1))
     };
+    assert!(options.address_space <= 512 << 20, "the system enforces this bound");
     let mut memory = place.memory_with(options);
     memory.mount(&mounts).unwrap();
     let made = memory

@@ -241,6 +241,16 @@ fn archives_of_every_wrong_kind_have_their_class() {
         assert!(matches!(run(&bytes), Err(UnpackError::Bomb { .. })), "{name}: {:?}", run(&bytes));
     }
     assert!(started.elapsed() < Duration::from_secs(10));
+    let mut sized = zstd::Encoder::new(vec![], 3).unwrap();
+    sized.set_pledged_src_size(Some(content.len() as u64)).unwrap();
+    std::io::Write::write_all(&mut sized, &content).unwrap();
+    let mut lying = sized.finish().unwrap();
+    lying[6] ^= 0x10;
+    assert!(
+        matches!(run(&lying), Err(UnpackError::Corrupt { .. } | UnpackError::Bomb { .. })),
+        "{:?}",
+        run(&lying)
+    );
     assert!(run(&window(23)).is_ok());
 }
 
