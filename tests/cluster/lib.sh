@@ -68,7 +68,8 @@ wait_until() {
   shift 5
   end=$((SECONDS + seconds))
   until "$@" >/dev/null 2>&1; do
-    if ! alive "$pidfile" "$mark"; then
+    # Between fork and exec a process still has the shell's command line: one look is not enough.
+    if ! alive "$pidfile" "$mark" && { sleep 2; ! alive "$pidfile" "$mark"; }; then
       say "error: $what: the process has ended; the end of $log:"
       tail -n 25 "$log" >&2 || true
       return 1
