@@ -4,6 +4,8 @@
 //! default of the status, and nothing that makes GitOps tools see a difference (`nullable`, numeric
 //! formats that the API server does not know, empty status).
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_core::CustomResourceExt as _;
 use serde_json::{Map, Value, json};
@@ -51,7 +53,20 @@ fn finish(crd: &CustomResourceDefinition, root_rules: Option<&Value>) -> Value {
             schema["properties"]["status"]["default"] = json!({"observedGeneration": -1});
         }
     }
-    value
+    sorted(value)
+}
+
+/// The same with sorted keys: whether serde_json keeps their order depends on what else is in the build,
+/// and the files must not.
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let ordered: BTreeMap<String, Value> = map.into_iter().map(|(k, v)| (k, sorted(v))).collect();
+            Value::Object(ordered.into_iter().collect())
+        }
+        Value::Array(items) => items.into_iter().map(sorted).collect(),
+        other => other,
+    }
 }
 
 /// Removes what the API server does not use or what would be read wrongly.
