@@ -274,12 +274,6 @@ fn objects(rows: &Rows) -> Vec<Json> {
     rows.rows.iter().map(object).collect()
 }
 
-/// A statement without the comment lines before it.
-fn without_comments(sql: &str) -> String {
-    let lines = sql.lines().skip_while(|l| l.trim().is_empty() || l.trim_start().starts_with("--"));
-    lines.collect::<Vec<_>>().join(" ")
-}
-
 fn show_cycle(cycle: &Json, steps: &[Json]) -> anyhow::Result<()> {
     let text = |value: &Json, key: &str| match &value[key] {
         Json::String(s) => s.clone(),
@@ -307,11 +301,7 @@ fn show_cycle(cycle: &Json, steps: &[Json]) -> anyhow::Result<()> {
         let tokens = if tokens > 0 { format!("  {tokens} tokens") } else { String::new() };
         line(&format!("  step {} {}{tokens}", text(step, "step"), text(step, "kind")))?;
         for call in &calls {
-            let what = if call["sql"].is_null() {
-                text(call, "arguments")
-            } else {
-                without_comments(&text(call, "sql"))
-            };
+            let what = text(call, if call["sql"].is_null() { "arguments" } else { "sql" });
             let what = cicada_contract::text::cut(&cicada_contract::text::printable(&what), 100);
             let result = match (call["bytes"].as_u64(), call["changed"].as_u64()) {
                 (Some(bytes), _) if call["ok"] == false => format!("{bytes} bytes, failed"),
