@@ -75,6 +75,8 @@ pub struct Index {
     jobs_of: HashMap<String, HashSet<Key>>,
     /// UIDs whose deletion we have seen or caused: a late event must not bring them back.
     gone: HashMap<String, Timestamp>,
+    /// Lists that are being read: what was put meanwhile, by the list or by ourselves.
+    listing: HashMap<(Kind, Option<String>), HashSet<Key>>,
     /// Jobs that were there once, by cycle UID.
     had_job: HashSet<String>,
     holds: HashMap<Arc<str>, String>,
@@ -90,9 +92,23 @@ impl Index {
         Key { namespace, name: name.into() }
     }
 
+    fn note_listed(&mut self, kind: Kind, key: &Key) {
+        for ((of_kind, _), listed) in &mut self.listing {
+            if *of_kind == kind {
+                listed.insert(key.clone());
+            }
+        }
+    }
+
+    /// A full list of a kind begins.
+    pub fn begin_list(&mut self, kind: Kind, scope: Option<&str>) {
+        self.listing.insert((kind, scope.map(str::to_owned)), HashSet::new());
+    }
+
     /// Takes in an agent, without its long texts.
     pub fn put_agent(&mut self, agent: PersistentAgent) -> Key {
         let key = self.key(&agent.namespace().unwrap_or_default(), &agent.name_any());
+        self.note_listed(Kind::Agent, &key);
         let stored = StoredAgent::new(agent);
         let older = self.agents.get(&key).is_some_and(|k| k.uid == stored.uid && k.version > stored.version);
         if !older && !self.gone.contains_key(&*stored.uid) {
@@ -129,6 +145,7 @@ impl Index {
     pub fn put_cycle(&mut self, cycle: &AgentCycle, now: Timestamp) -> Key {
         let namespace = cycle.namespace().unwrap_or_default();
         let key = self.key(&namespace, &cycle.name_any());
+        self.note_listed(Kind::Cycle, &key);
         let agent = self.key(&namespace, &cycle.spec.agent_ref.name);
         // The name as the agent's own key has it, so that it is kept once.
         let agent = self.cycles_of.get_key_value(&agent).map_or(agent, |(known, _)| known.clone());
@@ -149,6 +166,10 @@ impl Index {
         if self.cycles.get(key).is_none_or(|c| c.uid() != uid) {
             return None;
         }
+        self.drop_cycle(key)
+    }
+
+    fn drop_cycle(&mut self, key: &Key) -> Option<Key> {
         let entry = self.cycles.remove(key)?;
         let agent = Key { namespace: key.namespace.clone(), name: entry.agent };
         if let Some(names) = self.cycles_of.get_mut(&agent) {
@@ -175,6 +196,7 @@ impl Index {
         let namespace = job.namespace().unwrap_or_default();
         let key = Key::new(&namespace, &job.name_any());
         let uid = job.uid().unwrap_or_default();
+        self.note_listed(Kind::Job, &key);
         let mut entry = job_entry(job)?;
         let known = self.jobs.get(&key).filter(|k| k.view.uid == uid);
         // Names of agents are short enough for a label.
@@ -204,6 +226,10 @@ impl Index {
         if self.jobs.get(key).is_none_or(|j| j.view.uid != uid) {
             return None;
         }
+        self.drop_job(key)
+    }
+
+    fn drop_job(&mut self, key: &Key) -> Option<Key> {
         let entry = self.jobs.remove(key)?;
         if let Some(jobs) = self.jobs_of.get_mut(&entry.cycle_uid) {
             jobs.remove(key);
@@ -280,40 +306,26 @@ impl Index {
         }
     }
 
-    /// Removes what a full list of a kind did not contain.
-    pub fn keep_only(
-        &mut self,
-        kind: Kind,
-        scope: Option<&str>,
-        seen: &HashSet<Key>,
-        now: Timestamp,
-    ) -> Vec<Key> {
-        let in_scope = |k: &Key| scope.is_none_or(|s| s == &*k.namespace) && !seen.contains(k);
+    /// A full list of a kind has ended: removes what it did not contain, but for what was put meanwhile.
+    /// Returns the keys of the agents concerned.
+    pub fn end_list(&mut self, kind: Kind, scope: Option<&str>) -> Vec<Key> {
+        let Some(listed) = self.listing.remove(&(kind, scope.map(str::to_owned))) else { return vec![] };
+        let is_stale = |k: &&Key| scope.is_none_or(|s| s == &*k.namespace) && !listed.contains(*k);
         match kind {
             Kind::Agent => {
-                let stale: Vec<_> = self.agents.keys().filter(|k| in_scope(k)).cloned().collect();
+                let stale: Vec<_> = self.agents.keys().filter(is_stale).cloned().collect();
                 for key in &stale {
-                    self.remove_agent(key, None, now);
+                    self.agents.remove(key);
                 }
                 stale
             }
             Kind::Cycle => {
-                let stale: Vec<_> = self
-                    .cycles
-                    .iter()
-                    .filter(|(k, _)| in_scope(k))
-                    .map(|(k, c)| (k.clone(), c.uid().to_owned()))
-                    .collect();
-                stale.iter().filter_map(|(k, uid)| self.remove_cycle(k, uid, now)).collect()
+                let stale: Vec<_> = self.cycles.keys().filter(is_stale).cloned().collect();
+                stale.iter().filter_map(|key| self.drop_cycle(key)).collect()
             }
             Kind::Job => {
-                let stale: Vec<_> = self
-                    .jobs
-                    .iter()
-                    .filter(|(k, _)| in_scope(k))
-                    .map(|(k, j)| (k.clone(), j.view.uid.clone()))
-                    .collect();
-                stale.iter().filter_map(|(k, uid)| self.remove_job(k, uid, now)).collect()
+                let stale: Vec<_> = self.jobs.keys().filter(is_stale).cloned().collect();
+                stale.iter().filter_map(|key| self.drop_job(key)).collect()
             }
         }
     }

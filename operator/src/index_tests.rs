@@ -130,3 +130,21 @@ fn a_cycle_that_was_made_again_for_another_agent_is_that_ones() {
     assert!(index.cycles(&first, "u").is_empty());
     assert_eq!(index.cycles(&second, "u").len(), 1);
 }
+
+/// A list that began before our own write does not contain what we made: it must not be taken for deleted.
+#[test]
+fn a_list_removes_what_is_gone_but_not_what_we_made_meanwhile() {
+    let mut index = Index::default();
+    let now = Timestamp::UNIX_EPOCH;
+    let agent = index.put_cycle(&cycle("old", "1", None), now);
+    index.begin_list(Kind::Cycle, None);
+    let mut ours = cycle("new", "9", None);
+    ours.metadata.name = Some("made-meanwhile".into());
+    index.put_cycle(&ours, now);
+    assert_eq!(index.end_list(Kind::Cycle, None), std::slice::from_ref(&agent));
+    let left: Vec<_> = index.cycles(&agent, "u").into_iter().map(|c| c.uid).collect();
+    assert_eq!(left, ["new"]);
+    // What a list did not contain may come back: it was behind, not the event.
+    index.put_cycle(&cycle("old", "1", None), now);
+    assert_eq!(index.cycles(&agent, "u").len(), 2);
+}

@@ -1,6 +1,5 @@
 //! Watches: from events of the API server to the index and the queue.
 
-use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -172,24 +171,19 @@ async fn follow<K>(
 ) where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let mut listed = HashSet::new();
     let mut stream = std::pin::pin!(stream);
     while let Some(event) = stream.next().await {
         let touched = match event {
             Ok(Event::Init) => {
-                listed.clear();
+                context.index().begin_list(kind, scope);
                 None
             }
-            Ok(Event::InitApply(object)) => {
-                listed.insert(Key::new(&object.namespace().unwrap_or_default(), &object.name_any()));
-                put(object)
-            }
+            Ok(Event::InitApply(object)) => put(object),
             Ok(Event::InitDone) => {
-                let gone = context.index().keep_only(kind, scope, &listed, Timestamp::now());
+                let gone = context.index().end_list(kind, scope);
                 for key in gone {
                     context.queue.add(key, SETTLE);
                 }
-                listed = HashSet::new();
                 context.health.watch_listed(name);
                 None
             }
