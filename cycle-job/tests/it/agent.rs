@@ -93,6 +93,7 @@ impl Agent {
             }],
             instructions: vec!["Do your work.".into()],
             messages: vec![],
+            approvals: vec![],
             expect: Expect::default(),
             mode: Mode::Cycle,
         }

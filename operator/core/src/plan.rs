@@ -416,6 +416,7 @@ pub fn plan_run(agent: &PersistentAgent, cycles: &[&AgentCycle], config_sha256: 
         triggers: vec![],
         instructions: vec![],
         messages: vec![],
+        approvals: vec![],
         expect: expect(agent),
         mode,
     };

@@ -18,6 +18,7 @@ fn run() -> PlanRun {
         }],
         instructions: vec!["Also look at milk.".into()],
         messages: vec![],
+        approvals: vec![],
         expect: Expect::default(),
         mode: Mode::Cycle,
     }
