@@ -3,10 +3,19 @@
 //!
 //! `cargo run --release -p cicada-memory --example engine_bench [ROWS]`
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cicada_memory::{Launcher, MOUNTS, MemoryOptions, MemoryWorker, Mounts, PromptOptions, Value};
+use cicada_contract::PlanConfig;
+use cicada_contract::plan::{
+    Executor, Http, Inbound, Limits, MemoryConfig, Owner, SelfManagement, SqlSource, StoreConfig,
+};
+use cicada_memory::ledger::IncomingMessage;
+use cicada_memory::{
+    Launcher, LedgerOptions, LedgerWorker, MOUNTS, MemoryOptions, MemoryWorker, Mounts, PromptOptions, Value,
+};
+use jiff::Timestamp;
 
 fn main() -> std::process::ExitCode {
     let mut args = std::env::args().skip(1).peekable();
@@ -126,27 +135,84 @@ fn in_process(c: &rusqlite::Connection, turn: usize) -> Outcome<()> {
     Ok(c.execute_batch("COMMIT")?)
 }
 
+/// From the ledger's file to the mounted table, and a refresh of results of which one is new.
 fn messages(root: &Path) -> Outcome<()> {
-    let mount = &MOUNTS[0];
-    let rows = (0..10_000i64).map(|n| {
-        mount
-            .columns
-            .iter()
-            .map(|(name, kind)| match (*name, *kind) {
-                ("seq", _) => Value::Int(n + 1),
-                ("body", _) => format!("message {n}: {}", "some words of a message. ".repeat(12)).into(),
-                (_, kind) if kind.starts_with("INTEGER") => Value::Int(n % 2),
-                (name, _) => format!("{name} {n}").into(),
-            })
-            .collect()
-    });
-    let mut mounts = Mounts::default();
-    mounts.tables.insert(mount.name.to_owned(), rows.collect());
+    let directory = root.join("ledger");
+    std::fs::create_dir_all(&directory)?;
+    let mut ledger = LedgerWorker::spawn(&Launcher::current_exe()?, &directory, LedgerOptions::default())?;
+    let now = Timestamp::UNIX_EPOCH;
+    ledger.ingest(&(0..10_000).map(message).collect::<Vec<_>>(), now)?;
+    let config = config();
     let mut memory = worker(root, "messages")?;
-    memory.mount(&mounts)?;
-    let ms = median(|| Ok(memory.mount(&mounts)?))?;
-    line("10,000 messages of 300 bytes mounted (ms)", ms, "20");
+    memory.mount(&ledger.load_mounts(&config, &[], now)?)?;
+    let mut load = || ledger.load_tables(&config, &[], now, &["__messages"]);
+    let mounts = load()?;
+    let loaded = median(|| load().map(drop).map_err(Into::into))?;
+    let mounted = median(|| memory.mount(&mounts).map_err(Into::into))?;
+    line("10,000 messages of 300 bytes read from the ledger (ms)", loaded, "");
+    line("and mounted (ms)", mounted, "");
+    line("both (ms)", median(|| memory.mount(&load()?).map_err(Into::into))?, "20");
+    let mount = &MOUNTS[6];
+    let text = "some words of a result. ".repeat(1000);
+    let row = |n: usize| -> Vec<Value> {
+        let cell = |(name, kind): &(&str, &str)| match (*name, *kind) {
+            ("result_text", _) => text.as_str().into(),
+            (_, kind) if kind.starts_with("INTEGER") => Value::Int(0),
+            (name, _) => format!("{name} {n}").into(),
+        };
+        mount.columns.iter().map(cell).collect()
+    };
+    let mut results = Mounts::default();
+    results.tables.insert(mount.name.to_owned(), (0..200).map(row).collect());
+    memory.mount(&results)?;
+    let refresh = median(|| {
+        let rows = results.tables.entry(mount.name.to_owned()).or_default();
+        rows.push(row(rows.len()));
+        memory.mount(&results).map_err(Into::into)
+    })?;
+    line("one tool result beside 200 of 24 KB (ms)", refresh, "");
     Ok(())
+}
+
+fn message(n: usize) -> IncomingMessage {
+    let text = |name: &str| format!("{name} {n}");
+    IncomingMessage {
+        id: text("message_id"),
+        channel: "Email".into(),
+        from: text("from_address"),
+        to: Some(text("to_address")),
+        conversation: Some(text("conversation_id")),
+        peer_agent: None,
+        subject: Some(text("subject")),
+        body: format!("message {n}: {}", "some words of a message. ".repeat(12)),
+        attachments_json: None,
+        payload_json: Some(text("payload_json")),
+        at: Timestamp::UNIX_EPOCH,
+        cycle: "c".into(),
+    }
+}
+
+fn config() -> PlanConfig {
+    PlanConfig {
+        version: 1,
+        owner: Owner::default(),
+        charter: String::new(),
+        store: StoreConfig::Directory { path: String::new(), claim_name: None },
+        executor: Executor::Sql(SqlSource::Inline(String::new())),
+        success: None,
+        memory: MemoryConfig::default(),
+        limits: Limits::default(),
+        self_management: SelfManagement::default(),
+        schedules: vec![],
+        skills: vec![],
+        contacts: vec![],
+        files: vec![],
+        channels: BTreeMap::new(),
+        inbound: Inbound::default(),
+        mcp_servers: vec![],
+        secrets: vec![],
+        http: Http::default(),
+    }
 }
 
 fn prompt(root: &Path, rows: u64) -> Outcome<()> {

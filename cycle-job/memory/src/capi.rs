@@ -44,6 +44,15 @@ pub(crate) fn watch_changes(connection: &Connection, log: &ChangeLog) {
     unsafe { ffi::sqlite3_preupdate_hook(connection.handle(), Some(on_change), context) };
 }
 
+/// Runs `work` without counting, which also lets SQLite empty a table in one step.
+pub(crate) fn unwatched<T>(connection: &Connection, log: &ChangeLog, work: impl FnOnce() -> T) -> T {
+    // SAFETY: no callback and no context; both are set again below.
+    unsafe { ffi::sqlite3_preupdate_hook(connection.handle(), None, std::ptr::null_mut()) };
+    let done = work();
+    watch_changes(connection, log);
+    done
+}
+
 unsafe extern "C" fn on_change(
     context: *mut c_void,
     _: *mut ffi::sqlite3,

@@ -1,8 +1,10 @@
 //! The parent's handle of a memory worker.
 
+mod mounted;
+mod process;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use cicada_contract::report::TableChange;
@@ -10,13 +12,14 @@ use cicada_contract::resources::{MIB, resources};
 use serde::{Deserialize, Serialize};
 
 use crate::Sandbox;
-use crate::child::{Child, Killer, Launcher, WorkerError, line};
-use crate::mounts::{MountEdit, MountPolicy, Mounts};
+use crate::child::{Child, Killer, Launcher, WorkerError};
+use crate::mounts::{MountEdit, Mounts};
 use crate::prompt::PromptOptions;
-use crate::protocol::{Fault, FaultKind, Handover, Hello, WorkerArgs};
-use crate::tool::{BatchError, BatchOutcome, BatchResult, render};
-use crate::value::{Row, Rows};
-use crate::worker::{COMPACTED, MemoryReply, MemoryRequest, MountRows};
+use crate::protocol::{Fault, FaultKind};
+use crate::tool::{BatchOutcome, BatchResult, render};
+use crate::value::Rows;
+use crate::worker::{COMPACTED, MemoryRequest};
+use mounted::Mounted;
 
 /// Bounds of a memory worker.
 #[derive(Debug, Clone)]
@@ -79,11 +82,7 @@ pub struct MemoryWorker {
     killer: Killer,
     child: Option<Child>,
     sandbox: Sandbox,
-    policy: MountPolicy,
-    /// The rows of each mount as requests, for a process that replaces this one.
-    mounts: BTreeMap<String, Vec<Arc<[u8]>>>,
-    mounted: bool,
-    edits: Vec<MountEdit>,
+    mounted: Mounted,
     /// `user_version` as the cycle found it; put back at seal.
     user_version: i32,
     batch: i32,
@@ -119,10 +118,7 @@ impl MemoryWorker {
             killer: Killer::default(),
             child: None,
             sandbox: Sandbox::Rlimits,
-            policy: MountPolicy::default(),
-            mounts: BTreeMap::new(),
-            mounted: false,
-            edits: vec![],
+            mounted: Mounted::default(),
             user_version: 0,
             batch: 0,
             created: false,
@@ -139,9 +135,7 @@ impl MemoryWorker {
         worker.batch = hello.user_version;
         worker.created = hello.created;
         worker.dirty = hello.dirty;
-        if let MemoryReply::Names(names) = worker.ask(&MemoryRequest::Tables)? {
-            worker.before = names.into_iter().collect();
-        }
+        worker.before = worker.ask(&MemoryRequest::Tables)?;
         Ok(worker)
     }
 
@@ -193,19 +187,14 @@ impl MemoryWorker {
 
     /// Runs SQLite's check of the whole file.
     pub fn check(&mut self, check: Check) -> Result<(), WorkerError> {
-        self.ask(&MemoryRequest::Check(check)).map(|_| ())
+        self.ask(&MemoryRequest::Check(check))
     }
 
     /// Mounts the eight tables, or refreshes those that `mounts` names; the agent's edits stay.
     pub fn mount(&mut self, mounts: &Mounts) -> Result<(), WorkerError> {
         self.ensure()?;
-        self.policy = mounts.policy.clone();
-        for (table, rows) in &mounts.tables {
-            self.mounts.insert(table.clone(), row_lines(table, rows)?);
-        }
-        let tables: Vec<String> = mounts.tables.keys().cloned().collect();
-        let sent = self.send_mounts(&tables);
-        self.mounted = true;
+        let lines = self.mounted.take_over(mounts)?;
+        let sent = self.send_mounts(lines);
         if sent.as_ref().is_err_and(WorkerError::is_death) {
             // A new process gets all of them.
             self.lost();
@@ -221,10 +210,8 @@ impl MemoryWorker {
         self.batch = self.batch.checked_add(1).unwrap_or(1);
         let request = MemoryRequest::Batch { sql: sql.to_owned(), number: self.batch };
         let mut handover = None;
-        let answer = self.request(&request, |h| handover = Some(h));
-        let mut outcome = match answer {
-            Ok(MemoryReply::Batch(outcome)) => *outcome,
-            Ok(_) => return Err(unexpected()),
+        let mut outcome: BatchOutcome = match self.request(&request, |h| handover = Some(h)) {
+            Ok(outcome) => outcome,
             Err(error) if error.is_death() => self.died_in_batch(&error)?,
             Err(error) => return Err(error),
         };
@@ -239,28 +226,20 @@ impl MemoryWorker {
 
     /// Runs one SELECT with the agent's rights; writes nothing.
     pub fn query(&mut self, sql: &str, max_rows: usize) -> Result<Rows, WorkerError> {
-        match self.ask(&MemoryRequest::Query { sql: sql.to_owned(), max_rows })? {
-            MemoryReply::Rows(rows) => Ok(rows),
-            _ => Err(unexpected()),
-        }
+        self.ask(&MemoryRequest::Query { sql: sql.to_owned(), max_rows })
     }
 
     /// The agent's edits of mounts since they were mounted, from committed batches only.
     pub fn edits(&self) -> Vec<MountEdit> {
-        self.edits.clone()
+        self.mounted.edits.clone()
     }
 
     /// Row changes of each durable table since the worker was started.
     pub fn changes(&mut self) -> Result<Vec<TableChange>, WorkerError> {
-        let now: Vec<String> = match self.ask(&MemoryRequest::Tables)? {
-            MemoryReply::Names(names) => names,
-            _ => return Err(unexpected()),
-        };
+        let now: Vec<String> = self.ask(&MemoryRequest::Tables)?;
         let touched = |name: &String| self.changes.contains_key(name) || !self.before.contains(name);
         let tables = now.iter().filter(|n| touched(n)).cloned().collect();
-        let MemoryReply::Counts(counts) = self.ask(&MemoryRequest::Count { tables })? else {
-            return Err(unexpected());
-        };
+        let counts: Vec<TableChange> = self.ask(&MemoryRequest::Count { tables })?;
         let mut all: Vec<TableChange> = counts.into_iter().map(|count| self.change_of(count)).collect();
         for name in self.before.iter().filter(|n| !now.contains(n)) {
             let rows = self.dropped.get(name).copied();
@@ -280,10 +259,7 @@ impl MemoryWorker {
 
     /// What a model must know of the database to write SQL. The same database gives the same bytes.
     pub fn schema_prompt(&mut self, options: &PromptOptions) -> Result<String, WorkerError> {
-        match self.ask(&MemoryRequest::Prompt(options.clone()))? {
-            MemoryReply::Text(text) => Ok(text),
-            _ => Err(unexpected()),
-        }
+        self.ask(&MemoryRequest::Prompt(options.clone()))
     }
 
     /// Names of the tables that statements read or wrote.
@@ -293,27 +269,22 @@ impl MemoryWorker {
 
     /// Drops all that is temporary and proves it.
     pub fn unmount(&mut self) -> Result<(), WorkerError> {
-        self.mounted = false;
-        self.ask(&MemoryRequest::Unmount).map(|_| ())
+        self.mounted.live = false;
+        self.ask(&MemoryRequest::Unmount)
     }
 
     /// Checkpoints, checks and closes the file in the form that other tools read. Call after [`Self::unmount`].
     pub fn seal(&mut self) -> Result<Sealed, WorkerError> {
-        match self.ask(&MemoryRequest::Seal { user_version: self.user_version })? {
-            MemoryReply::Sealed { sealed, compacted } => {
-                if compacted {
-                    // The worker may not rename; its connection is closed first.
-                    self.child = None;
-                    let rename =
-                        std::fs::rename(self.directory.join(COMPACTED), self.directory.join("memory.db"));
-                    rename.map_err(|e| {
-                        Fault::new(FaultKind::Io, format!("the compacted file could not take its place: {e}"))
-                    })?;
-                }
-                Ok(Sealed { changed: sealed.changed || self.created || self.dirty, ..sealed })
-            }
-            _ => Err(unexpected()),
+        let (sealed, compacted): (Sealed, bool) =
+            self.ask(&MemoryRequest::Seal { user_version: self.user_version })?;
+        if compacted {
+            // The worker may not rename; its connection is closed first.
+            self.child = None;
+            std::fs::rename(self.directory.join(COMPACTED), self.directory.join("memory.db")).map_err(
+                |e| Fault::new(FaultKind::Io, format!("the compacted file could not take its place: {e}")),
+            )?;
         }
+        Ok(Sealed { changed: sealed.changed || self.created || self.dirty, ..sealed })
     }
 
     /// Ends the worker.
@@ -332,185 +303,4 @@ impl MemoryWorker {
         }
         change
     }
-
-    /// The commit happened: what was handed over counts.
-    fn confirm(&mut self, handover: Handover) -> Result<(), WorkerError> {
-        for change in handover.changes {
-            let zero = TableChange { inserted: 0, updated: 0, deleted: 0, ..change.clone() };
-            let all = self.changes.entry(change.name.clone()).or_insert(zero);
-            all.inserted += change.inserted;
-            all.updated += change.updated;
-            all.deleted += change.deleted;
-        }
-        self.dropped.extend(handover.dropped);
-        let Some(edits) = handover.edits else { return Ok(()) };
-        self.edits = edits;
-        if self.stale_mounts {
-            // A process that was started after the death has not seen the batch's edits.
-            self.stale_mounts = false;
-            let sent = self.send_all_mounts();
-            return self.survive(sent);
-        }
-        Ok(())
-    }
-
-    /// The worker died in a batch. A new one says by the batch's number whether the commit had happened.
-    fn died_in_batch(&mut self, error: &WorkerError) -> Result<BatchOutcome, WorkerError> {
-        self.lost();
-        let MemoryReply::UserVersion(found) = self.ask(&MemoryRequest::UserVersion)? else {
-            return Err(unexpected());
-        };
-        let mut outcome = BatchOutcome::default();
-        if found == self.batch {
-            self.stale_mounts = true;
-            let warning =
-                "the worker died after the batch was committed: all of it is kept, its results are lost";
-            outcome.result.warnings.push(warning.into());
-            return Ok(outcome);
-        }
-        let message = match error {
-            WorkerError::Timeout { .. } => {
-                let seconds = self.options.sql_timeout.as_secs();
-                format!("stopped after {seconds} s without yielding: do less in one function call")
-            }
-            _ => format!("{error}; the statement was too much for it or is not supported"),
-        };
-        outcome.result.error = Some(BatchError { statement: None, sql: String::new(), kind: None, message });
-        Ok(outcome)
-    }
-
-    fn lost(&mut self) {
-        self.child = None;
-        // What was committed may not have been acknowledged.
-        self.dirty = true;
-        if self.mounted {
-            self.notices.push("scratch tables are gone: the worker was killed and started again".into());
-        }
-    }
-
-    fn start(&mut self) -> Result<Hello, WorkerError> {
-        let args = WorkerArgs {
-            directory: self.directory.clone(),
-            read: None,
-            foreign: self.foreign,
-            heap: self.options.heap,
-            address_space: self.options.address_space,
-            // The log of one transaction may hold the whole new content.
-            file_size: self.options.size_limit.saturating_mul(4) + 64 * MIB,
-            size_limit: self.options.size_limit,
-            sql_timeout: self.options.sql_timeout.as_secs(),
-        };
-        let mut child = Child::spawn(&self.launcher, "memory", &args, &self.directory, &self.killer)?;
-        let hello: Hello = child.answer(self.patience(), |_| {})?;
-        self.sandbox = hello.sandbox;
-        self.child = Some(child);
-        Ok(hello)
-    }
-
-    /// A worker that runs and has its mounts.
-    fn ensure(&mut self) -> Result<(), WorkerError> {
-        if self.child.is_some() {
-            return Ok(());
-        }
-        self.start()?;
-        if self.mounted {
-            self.send_all_mounts()?;
-        }
-        Ok(())
-    }
-
-    fn send_all_mounts(&mut self) -> Result<(), WorkerError> {
-        let tables: Vec<String> = self.mounts.keys().cloned().collect();
-        self.send_mounts(&tables)
-    }
-
-    /// Makes the tables and fills them. All requests are sent ahead of their answers, so that one side
-    /// writes while the other reads.
-    fn send_mounts(&mut self, tables: &[String]) -> Result<(), WorkerError> {
-        let begin = line(&MemoryRequest::MountBegin { policy: Box::new(self.policy.clone()) })?;
-        let end = line(&MemoryRequest::MountEnd { edits: self.edits.clone() })?;
-        let rows = tables.iter().filter_map(|table| self.mounts.get(table)).flatten();
-        let lines: Vec<Arc<[u8]>> = [begin].into_iter().chain(rows.cloned()).chain([end]).collect();
-        let patience = self.patience();
-        let Some(child) = &mut self.child else { return Err(unexpected()) };
-        let count = lines.len();
-        lines.into_iter().for_each(|line| child.send(line));
-        let mut first = Ok(());
-        for _ in 0..count {
-            match child.answer::<MemoryReply>(patience, |_| {}) {
-                Ok(_) => {}
-                Err(error) if error.is_death() => return Err(error),
-                // The answers to what was sent ahead are read all the same.
-                Err(error) => first = first.and(Err(error)),
-            }
-        }
-        first
-    }
-
-    /// A request that may be repeated: one process that died idle, or was killed, is replaced.
-    fn ask(&mut self, request: &MemoryRequest) -> Result<MemoryReply, WorkerError> {
-        self.ensure()?;
-        let answer = self.request(request, |_| {});
-        if !matches!(answer, Err(WorkerError::Crashed { .. })) {
-            return self.survive(answer);
-        }
-        self.lost();
-        self.ensure()?;
-        let answer = self.request(request, |_| {});
-        self.survive(answer)
-    }
-
-    fn request(
-        &mut self,
-        request: &MemoryRequest,
-        on_pending: impl FnMut(Handover),
-    ) -> Result<MemoryReply, WorkerError> {
-        let patience = match request {
-            // One step over a large file ticks only between rows of the check's answer.
-            MemoryRequest::Check(_) | MemoryRequest::Seal { .. } => Duration::from_secs(900),
-            _ => self.patience(),
-        };
-        match &mut self.child {
-            Some(child) => child.ask(request, patience, on_pending),
-            None => Err(WorkerError::Crashed { signal: None, code: None, stderr: "not running".into() }),
-        }
-    }
-
-    /// After a death the next request starts a new process.
-    fn survive<T>(&mut self, answer: Result<T, WorkerError>) -> Result<T, WorkerError> {
-        if answer.as_ref().is_err_and(WorkerError::is_death) {
-            self.lost();
-        }
-        answer
-    }
-
-    /// Silence after which a worker is taken for hung: the statement's own clock has failed to stop it.
-    fn patience(&self) -> Duration {
-        self.options.sql_timeout + Duration::from_secs(3)
-    }
-}
-
-/// The rows of one table as requests of about 256 KB, so that neither side holds all of them twice.
-fn row_lines(table: &str, rows: &[Row]) -> Result<Vec<Arc<[u8]>>, WorkerError> {
-    const CHUNK: usize = 256 << 10;
-    let size = |row: &Row| row.iter().map(|v| v.as_str().map_or(8, str::len)).sum::<usize>();
-    let mut lines = vec![];
-    let mut rest = rows;
-    while lines.is_empty() || !rest.is_empty() {
-        let mut bytes = 0;
-        let fits = |row: &&Row| {
-            let fits = bytes < CHUNK;
-            bytes += size(row);
-            fits
-        };
-        let (now, later) = rest.split_at(rest.iter().take_while(fits).count());
-        lines.push(line(&MountRows::MountRows { table, first: lines.is_empty(), rows: now })?);
-        rest = later;
-    }
-    Ok(lines)
-}
-
-fn unexpected() -> WorkerError {
-    Fault::new(FaultKind::Internal, "the worker answered another request: roll all parts to the same release")
-        .into()
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use cicada_contract::report::TableChange;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 
 use crate::mounts::MountEdit;
 
@@ -184,10 +185,18 @@ impl Port {
     }
 }
 
+/// An answer, written already: the parent reads it as what it asked for.
+pub(crate) type Reply = Box<RawValue>;
+
+/// Writes an answer.
+pub(crate) fn reply(answer: &impl Serialize) -> Result<Reply, Fault> {
+    to_raw_value(answer).map_err(|e| Fault::new(FaultKind::Internal, e.to_string()))
+}
+
 /// Serves requests until the parent closes the pipe.
-pub(crate) fn serve<Q: DeserializeOwned, R: Serialize>(
+pub(crate) fn serve<Q: DeserializeOwned>(
     port: &Port,
-    mut answer: impl FnMut(Q) -> Result<R, Fault>,
+    mut answer: impl FnMut(Q) -> Result<Reply, Fault>,
 ) -> io::Result<()> {
     let mut input = io::BufReader::with_capacity(1 << 16, io::stdin());
     let mut line = Vec::new();

@@ -22,6 +22,19 @@ pub enum Value {
     Blob(Vec<u8>),
 }
 
+impl std::hash::Hash for Value {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        std::mem::discriminant(self).hash(state);
+        match self {
+            Self::Null => {}
+            Self::Int(n) => n.hash(state),
+            Self::Real(x) => x.to_bits().hash(state),
+            Self::Text(text) => text.hash(state),
+            Self::Blob(bytes) => bytes.hash(state),
+        }
+    }
+}
+
 /// Values by position; the columns are named beside it.
 pub type Row = Vec<Value>;
 

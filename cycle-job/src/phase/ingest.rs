@@ -89,6 +89,10 @@ async fn try_ingest(
         Ok::<_, WorkerError>(report)
     })?;
     warnings.extend(taken.warnings);
+    let run = &cx.plan.run;
+    let decided =
+        block_in_place(|| ledger.decide_proposals(&run.approvals, &cx.plan.config, &run.cycle.name, now))?;
+    decided.iter().for_each(|line| tracing::info!("{line}"));
     receipts(cx, claim, ledger, now).await?;
     Ok(warnings)
 }

@@ -29,8 +29,9 @@ pub(crate) fn harden(connection: &Connection) -> rusqlite::Result<()> {
     ] {
         connection.set_limit(limit, value)?;
     }
+    // What is temporary is in RAM only: there zeroed pages would protect nothing.
     connection.execute_batch(
-        "PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON; PRAGMA synchronous = OFF; PRAGMA recursive_triggers = OFF; \
+        "PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON; PRAGMA temp.secure_delete = OFF; PRAGMA synchronous = OFF; PRAGMA recursive_triggers = OFF; \
          PRAGMA cell_size_check = ON; PRAGMA cache_size = -16384;",
     )
 }

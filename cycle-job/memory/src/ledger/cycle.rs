@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
     BeginCycle, EndKind, FinishCycle, HumanRequest, Overview, RecalledResult, StepRecord, TableUse,
-    ToolDigest, ToolResultRecord,
+    ToolDigest, ToolResultRecord, cards,
 };
 use crate::mounts::rules::{parse_time, zone};
 use crate::protocol::Fault;
@@ -17,6 +17,7 @@ use crate::tool::digest;
 pub(crate) const INLINE_MAX: usize = 4096;
 
 pub(crate) fn begin(c: &Connection, b: &BeginCycle) -> Result<(), Fault> {
+    cards::find_changes_of_people(c, &b.cycle, b.at)?;
     c.execute(
         "INSERT INTO cycles (cycle, attempt, uid, epoch, started_at, triggers_json) VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING",
         params![b.cycle, b.attempt, b.uid, i64::try_from(b.epoch).unwrap_or(i64::MAX), b.at.to_string(), b.triggers_json],
@@ -245,6 +246,8 @@ fn schedules(c: &Connection) -> Result<Vec<AgentSchedule>, Fault> {
 fn asks(c: &Connection, now: Timestamp) -> Result<Vec<Ask>, Fault> {
     let mut statement = c.prepare_cached(
         "SELECT proposal_id, kind, substr(content_hash, 1, 10), summary, created_at FROM proposals WHERE state = 'open' UNION ALL \
+         SELECT name, 'tool', substr(changed_hash, 1, 10), 'the MCP tool is not what it was at first use', changed_at FROM mcp_tools \
+         WHERE changed_hash IS NOT NULL UNION ALL \
          SELECT request_id, 'human', '', question, created_at FROM human_requests WHERE state = 'open' AND expires_at > ?1 \
          ORDER BY created_at",
     )?;

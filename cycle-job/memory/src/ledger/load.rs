@@ -3,19 +3,44 @@
 use std::collections::BTreeSet;
 
 use cicada_contract::PlanConfig;
-use cicada_contract::text::sha256_hex;
+use cicada_contract::text::{cut, sha256_hex};
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
 
 use super::FileEntry;
 use super::ingest::{contact_id, normalise};
 use super::schema::meta;
-use crate::mounts::{MOUNTS, MountPolicy, Mounts, rules};
+use crate::mounts::{MOUNTS, Mount, MountPolicy, Mounts, rules};
 use crate::protocol::Fault;
 use crate::value::{Row, Value};
 
-/// Fills one mount.
-pub(crate) type Loader = fn(&Source<'_>) -> Result<Vec<Row>, Fault>;
+/// How a mount is filled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Loader {
+    /// By rows that go through the parent.
+    Rows(fn(&Source<'_>) -> Result<Vec<Row>, Fault>),
+    /// By a table in the attached image.
+    Image(fn(&Source<'_>) -> Result<(), Fault>),
+}
+
+impl Mount {
+    /// Rows of a mount that is not filled by an image.
+    pub(crate) fn rows(&self, source: &Source<'_>) -> Result<Vec<Row>, Fault> {
+        match self.load {
+            Loader::Rows(load) => load(source),
+            Loader::Image(_) => Ok(vec![]),
+        }
+    }
+}
+
+/// True if one of the mounts named (of all, if none is) lies in an image.
+pub(crate) fn needs_image(tables: &[String]) -> bool {
+    wanted(tables).any(|m| matches!(m.load, Loader::Image(_)))
+}
+
+fn wanted(tables: &[String]) -> impl Iterator<Item = &'static Mount> + '_ {
+    MOUNTS.iter().filter(|m| tables.is_empty() || tables.iter().any(|t| t == m.name))
+}
 
 /// What loaders read.
 pub(crate) struct Source<'a> {
@@ -25,10 +50,12 @@ pub(crate) struct Source<'a> {
     pub(crate) now: Timestamp,
 }
 
+/// Schema under which the image is attached.
+pub(crate) const IMAGE_SCHEMA: &str = "cicada_image";
 /// Newest messages shown.
 const MESSAGES_MAX: i64 = 10_000;
 /// Bytes of bodies shown together; older bodies are cut to nothing.
-const BODIES_MAX: usize = 5_000_000;
+const BODIES_MAX: i64 = 5_000_000;
 /// Newest files shown.
 const FILES_MAX: usize = 5_000;
 /// Contacts shown.
@@ -49,8 +76,15 @@ pub(crate) fn mounts(
     remember_files(connection, files, now)?;
     let source = Source { connection, config, files, now };
     let mut mounts = Mounts { policy: policy(&source)?, ..Mounts::default() };
-    for mount in MOUNTS.iter().filter(|m| tables.is_empty() || tables.iter().any(|t| t == m.name)) {
-        mounts.tables.insert(mount.name.to_owned(), (mount.load)(&source)?);
+    for mount in wanted(tables) {
+        match mount.load {
+            Loader::Rows(load) => drop(mounts.tables.insert(mount.name.to_owned(), load(&source)?)),
+            Loader::Image(fill) => {
+                connection.execute_batch(&mount.create_sql(IMAGE_SCHEMA))?;
+                fill(&source)?;
+                mounts.image.tables.push(mount.name.to_owned());
+            }
+        }
     }
     Ok(mounts)
 }
@@ -85,29 +119,41 @@ pub(crate) fn query(c: &Connection, sql: &str, params: impl rusqlite::Params) ->
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-pub(crate) fn messages(source: &Source<'_>) -> Result<Vec<Row>, Fault> {
-    let mut rows = query(
-        source.connection,
-        "SELECT message_id, seq, timestamp, channel, direction, direction = 'out', from_address, to_address, conversation_id, \
-         peer_agent IS NOT NULL, peer_agent, subject, body, body_bytes, 0, attachments_json, status, \
-         direction = 'in' AND NOT handled, payload_json FROM messages ORDER BY seq DESC LIMIT ?1",
-        [MESSAGES_MAX],
-    )?;
-    let (body, truncated) = (12, 14);
-    let mut bytes = 0;
-    for row in &mut rows {
-        let len = row[body].as_str().map_or(0, str::len);
-        bytes += len;
-        if bytes > BODIES_MAX {
-            let keep = BODIES_MAX.saturating_sub(bytes - len);
-            row[body] = row[body].as_str().map(|t| cicada_contract::text::cut(t, keep)).into();
-            row[truncated] = Value::Int(1);
-        } else if row[body + 1].as_int().is_some_and(|n| n > i64::try_from(len).unwrap_or(0)) {
-            row[truncated] = Value::Int(1);
+/// The newest messages; of their bodies as much as may be shown together, the newest first.
+pub(crate) fn messages(source: &Source<'_>) -> Result<(), Fault> {
+    let c = source.connection;
+    // Rows are added in the order of `seq`, so the rowid's order is the same, and reading by it is a scan.
+    let mut newest =
+        c.prepare_cached("SELECT rowid, octet_length(body) FROM messages ORDER BY rowid DESC LIMIT ?1")?;
+    let mut rows = newest.query([MESSAGES_MAX])?;
+    let (mut first, mut bytes, mut cut_at) = (i64::MAX, 0, None);
+    while let Some(row) = rows.next()? {
+        first = row.get(0)?;
+        let before = bytes;
+        bytes += row.get::<_, i64>(1)?;
+        if bytes > BODIES_MAX && cut_at.is_none() {
+            cut_at = Some((first, usize::try_from(BODIES_MAX - before).unwrap_or(0)));
         }
     }
-    rows.reverse();
-    Ok(rows)
+    let (cut_at, part) = match cut_at {
+        Some((rowid, keep)) => {
+            let body: String =
+                c.query_row("SELECT body FROM messages WHERE rowid = ?1", [rowid], |r| r.get(0))?;
+            (rowid, cut(&body, keep))
+        }
+        None => (i64::MIN, String::new()),
+    };
+    c.execute(
+        &format!(
+            "INSERT INTO {IMAGE_SCHEMA}.__messages SELECT message_id, seq, timestamp, channel, direction, direction = 'out', \
+             from_address, to_address, conversation_id, peer_agent IS NOT NULL, peer_agent, subject, \
+             CASE WHEN rowid > ?2 THEN body WHEN rowid = ?2 THEN ?3 ELSE '' END, body_bytes, \
+             rowid <= ?2 OR body_bytes > octet_length(body), attachments_json, status, direction = 'in' AND NOT handled, payload_json \
+             FROM main.messages WHERE rowid >= ?1 ORDER BY rowid"
+        ),
+        params![first, cut_at, part],
+    )?;
+    Ok(())
 }
 
 /// Remembers when each file was first seen and last changed.

@@ -1,10 +1,12 @@
 //! The platform's own tables about an agent, in a file and a worker of their own.
 
+pub(crate) mod cards;
 pub(crate) mod cycle;
 pub(crate) mod ingest;
 pub(crate) mod load;
 pub(crate) mod outbox;
 pub(crate) mod pins;
+pub(crate) mod proposals;
 pub(crate) mod retention;
 pub(crate) mod schema;
 pub(crate) mod summaries;
@@ -15,17 +17,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cicada_contract::PlanConfig;
-use cicada_contract::plan::Retention;
+use cicada_contract::plan::{Approval, Retention};
 use cicada_contract::resources::{MIB, resources};
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 
 use crate::Sandbox;
 use crate::child::{Child, Killer, Launcher, WorkerError};
 use crate::memory::{Check, Sealed};
-use crate::mounts::{MountEdit, Mounts};
-use crate::protocol::{Fault, FaultKind, Hello, WorkerArgs};
+use crate::mounts::{IMAGE, IMAGE_NEW, MountEdit, Mounts};
+use crate::protocol::{Fault, Hello, WorkerArgs};
 use crate::value::Rows;
-use crate::worker::{LedgerReply, LedgerRequest};
+use crate::worker::LedgerRequest;
 
 pub use types::*;
 
@@ -108,7 +111,7 @@ impl LedgerWorker {
 
     /// Runs SQLite's check of the whole file.
     pub fn check(&mut self, check: Check) -> Result<(), WorkerError> {
-        self.done(LedgerRequest::Check(check))
+        self.ask(LedgerRequest::Check(check))
     }
 
     /// Takes messages in, each once by its id.
@@ -117,10 +120,7 @@ impl LedgerWorker {
         messages: &[IncomingMessage],
         now: Timestamp,
     ) -> Result<IngestReport, WorkerError> {
-        match self.ask(LedgerRequest::Ingest { messages: messages.to_vec(), now })? {
-            LedgerReply::Ingested(report) => Ok(report),
-            _ => Err(unexpected()),
-        }
+        self.ask(LedgerRequest::Ingest { messages: messages.to_vec(), now })
     }
 
     /// Takes answers of people in, each once.
@@ -129,10 +129,7 @@ impl LedgerWorker {
         answers: &[HumanAnswer],
         now: Timestamp,
     ) -> Result<IngestReport, WorkerError> {
-        match self.ask(LedgerRequest::Answers { answers: answers.to_vec(), now })? {
-            LedgerReply::Ingested(report) => Ok(report),
-            _ => Err(unexpected()),
-        }
+        self.ask(LedgerRequest::Answers { answers: answers.to_vec(), now })
     }
 
     /// Rows of all eight mounts.
@@ -159,10 +156,12 @@ impl LedgerWorker {
             now,
             tables: tables.iter().map(|t| (*t).to_owned()).collect(),
         };
-        match self.ask(request)? {
-            LedgerReply::Mounts(mounts) => Ok(mounts),
-            _ => Err(unexpected()),
+        let mut mounts: Mounts = self.ask(request)?;
+        if !mounts.image.tables.is_empty() {
+            mounts.image.path = self.directory.join(IMAGE);
+            std::fs::rename(self.directory.join(IMAGE_NEW), &mounts.image.path).map_err(Fault::from)?;
         }
+        Ok(mounts)
     }
 
     /// Writes the agent's edits back: compare-and-set, so that what a person changed meanwhile stays.
@@ -179,28 +178,22 @@ impl LedgerWorker {
             cycle: cycle.to_owned(),
             now,
         };
-        match self.ask(request)? {
-            LedgerReply::WrittenBack(report) => Ok(report),
-            _ => Err(unexpected()),
-        }
+        self.ask(request)
     }
 
     /// Records that an attempt begins. Again for the same attempt changes nothing.
     pub fn begin_cycle(&mut self, begin: &BeginCycle) -> Result<(), WorkerError> {
-        self.done(LedgerRequest::BeginCycle(begin.clone()))
+        self.ask(LedgerRequest::BeginCycle(begin.clone()))
     }
 
     /// Records a step, or its end.
     pub fn record_step(&mut self, step: &StepRecord) -> Result<(), WorkerError> {
-        self.done(LedgerRequest::RecordStep(step.clone()))
+        self.ask(LedgerRequest::RecordStep(step.clone()))
     }
 
     /// Records a tool's result and gives its digest.
     pub fn record_tool_result(&mut self, result: &ToolResultRecord) -> Result<ToolDigest, WorkerError> {
-        match self.ask(LedgerRequest::RecordToolResult(Box::new(result.clone())))? {
-            LedgerReply::Digest(digest) => Ok(*digest),
-            _ => Err(unexpected()),
-        }
+        self.ask(LedgerRequest::RecordToolResult(Box::new(result.clone())))
     }
 
     /// An older result by its id, and keeps it from the retention from now on. None if it is not known.
@@ -209,71 +202,71 @@ impl LedgerWorker {
         result_id: &str,
         now: Timestamp,
     ) -> Result<Option<RecalledResult>, WorkerError> {
-        match self.ask(LedgerRequest::Recall { result_id: result_id.to_owned(), now })? {
-            LedgerReply::Recalled(result) => Ok(result),
-            _ => Err(unexpected()),
-        }
+        self.ask(LedgerRequest::Recall { result_id: result_id.to_owned(), now })
     }
 
     /// Records how an attempt ended; `final` marks what it ingested as handled.
     pub fn finish_cycle(&mut self, finish: &FinishCycle) -> Result<(), WorkerError> {
-        self.done(LedgerRequest::FinishCycle(Box::new(finish.clone())))
+        self.ask(LedgerRequest::FinishCycle(Box::new(finish.clone())))
     }
 
     /// Queues outgoing messages; one with a known id changes nothing.
     pub fn add_outgoing(&mut self, messages: &[OutgoingMessage], now: Timestamp) -> Result<(), WorkerError> {
-        self.done(LedgerRequest::AddOutgoing { messages: messages.to_vec(), now })
+        self.ask(LedgerRequest::AddOutgoing { messages: messages.to_vec(), now })
     }
 
     /// Messages that wait to leave, oldest first.
     pub fn pending_outgoing(&mut self) -> Result<Vec<OutboxRow>, WorkerError> {
-        match self.ask(LedgerRequest::PendingOutgoing)? {
-            LedgerReply::Outbox(rows) => Ok(rows),
-            _ => Err(unexpected()),
-        }
+        self.ask(LedgerRequest::PendingOutgoing)
     }
 
     /// Takes delivery receipts in.
     pub fn update_outgoing(&mut self, updates: &[OutboxUpdate], now: Timestamp) -> Result<(), WorkerError> {
-        self.done(LedgerRequest::UpdateOutgoing { updates: updates.to_vec(), now })
+        self.ask(LedgerRequest::UpdateOutgoing { updates: updates.to_vec(), now })
     }
 
     /// Asks a person; a request with a known id changes nothing.
     pub fn add_human_request(&mut self, request: &HumanRequest) -> Result<(), WorkerError> {
-        self.done(LedgerRequest::AddHumanRequest(request.clone()))
+        self.ask(LedgerRequest::AddHumanRequest(request.clone()))
     }
 
     /// Lines for the next prompt: what happened that the agent did not see. They are kept until a `final` end.
     pub fn add_notices(&mut self, notices: &[String], now: Timestamp) -> Result<(), WorkerError> {
-        self.done(LedgerRequest::AddNotices { notices: notices.to_vec(), now })
+        self.ask(LedgerRequest::AddNotices { notices: notices.to_vec(), now })
     }
 
     /// Adds a summary of older steps or messages.
     pub fn add_summary(&mut self, summary: &SummaryRecord) -> Result<(), WorkerError> {
-        self.done(LedgerRequest::AddSummary(summary.clone()))
+        self.ask(LedgerRequest::AddSummary(summary.clone()))
     }
 
-    /// Pins tools of MCP servers at first use; gives the names of those that have changed since. `approved`
-    /// are a person's approvals, `<server>.<tool>-<first 10 of the hash>` each.
+    /// Pins tools of MCP servers at first use; gives the names of those that have changed since and that
+    /// no person approved as they now are.
     pub fn pin_tools(
         &mut self,
         tools: &[ToolPin],
-        approved: &[String],
+        approvals: &[Approval],
         now: Timestamp,
     ) -> Result<Vec<String>, WorkerError> {
-        let request = LedgerRequest::PinTools { tools: tools.to_vec(), approved: approved.to_vec(), now };
-        match self.ask(request)? {
-            LedgerReply::Names(names) => Ok(names),
-            _ => Err(unexpected()),
-        }
+        self.ask(LedgerRequest::PinTools { tools: tools.to_vec(), approvals: approvals.to_vec(), now })
+    }
+
+    /// Applies people's decisions about proposals. Each counts once; a line for each that is new, which
+    /// the agent's next prompt has too.
+    pub fn decide_proposals(
+        &mut self,
+        approvals: &[Approval],
+        config: &PlanConfig,
+        cycle: &str,
+        now: Timestamp,
+    ) -> Result<Vec<String>, WorkerError> {
+        let (approvals, cycle) = (approvals.to_vec(), cycle.to_owned());
+        self.ask(LedgerRequest::Decide { approvals, config: Box::new(config.clone()), cycle, now })
     }
 
     /// Numbers and lists for prompt and report.
     pub fn overview(&mut self, now: Timestamp, time_zone: &str) -> Result<Overview, WorkerError> {
-        match self.ask(LedgerRequest::Overview { now, time_zone: time_zone.to_owned() })? {
-            LedgerReply::Overview(overview) => Ok(*overview),
-            _ => Err(unexpected()),
-        }
+        self.ask(LedgerRequest::Overview { now, time_zone: time_zone.to_owned() })
     }
 
     /// Notes which tables of the memory a cycle used and changed.
@@ -283,26 +276,18 @@ impl LedgerWorker {
         cycle: &str,
         now: Timestamp,
     ) -> Result<(), WorkerError> {
-        self.done(LedgerRequest::RecordTableUse { uses: uses.to_vec(), cycle: cycle.to_owned(), now })
+        self.ask(LedgerRequest::RecordTableUse { uses: uses.to_vec(), cycle: cycle.to_owned(), now })
     }
 
     /// Runs one SELECT; writes nothing.
     pub fn query(&mut self, sql: &str, max_rows: usize) -> Result<Rows, WorkerError> {
-        match self.ask(LedgerRequest::Query { sql: sql.to_owned(), max_rows })? {
-            LedgerReply::Rows(rows) => Ok(rows),
-            _ => Err(unexpected()),
-        }
+        self.ask(LedgerRequest::Query { sql: sql.to_owned(), max_rows })
     }
 
     /// Applies the retention, checkpoints, checks and closes the file in the form that other tools read.
     pub fn seal(&mut self, retention: &Retention, now: Timestamp) -> Result<LedgerSealed, WorkerError> {
-        match self.ask(LedgerRequest::Seal { retention: retention.clone(), now })? {
-            LedgerReply::Sealed(mut sealed) => {
-                sealed.changed |= self.changed;
-                Ok(sealed)
-            }
-            _ => Err(unexpected()),
-        }
+        let sealed: Sealed = self.ask(LedgerRequest::Seal { retention: retention.clone(), now })?;
+        Ok(Sealed { changed: sealed.changed || self.changed, ..sealed })
     }
 
     /// Ends the worker.
@@ -327,20 +312,16 @@ impl LedgerWorker {
         Ok(())
     }
 
-    fn done(&mut self, request: LedgerRequest) -> Result<(), WorkerError> {
-        self.ask(request).map(|_| ())
-    }
-
     /// Each request is one transaction and may be repeated, so a worker that died is replaced once.
     #[expect(clippy::needless_pass_by_value, reason = "callers build it for this call")]
-    fn ask(&mut self, request: LedgerRequest) -> Result<LedgerReply, WorkerError> {
+    fn ask<R: DeserializeOwned>(&mut self, request: LedgerRequest) -> Result<R, WorkerError> {
         match self.ask_once(&request) {
             Err(WorkerError::Crashed { .. }) => self.ask_once(&request),
             answer => answer,
         }
     }
 
-    fn ask_once(&mut self, request: &LedgerRequest) -> Result<LedgerReply, WorkerError> {
+    fn ask_once<R: DeserializeOwned>(&mut self, request: &LedgerRequest) -> Result<R, WorkerError> {
         if self.child.is_none() {
             self.start()?;
         }
@@ -350,7 +331,7 @@ impl LedgerWorker {
         };
         let answer = match &mut self.child {
             Some(child) => child.ask(request, patience, |_| {}),
-            None => Err(unexpected()),
+            None => Err(WorkerError::Crashed { signal: None, code: None, stderr: "not running".into() }),
         };
         if answer.as_ref().is_err_and(WorkerError::is_death) {
             self.child = None;
@@ -362,8 +343,3 @@ impl LedgerWorker {
 
 /// A sealed ledger.
 pub type LedgerSealed = Sealed;
-
-fn unexpected() -> WorkerError {
-    Fault::new(FaultKind::Internal, "the worker answered another request: roll all parts to the same release")
-        .into()
-}

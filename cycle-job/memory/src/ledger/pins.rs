@@ -1,5 +1,6 @@
 //! What tools of MCP servers were like when they were first used.
 
+use cicada_contract::plan::{Approval, Decision};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -11,7 +12,7 @@ use crate::protocol::Fault;
 pub(crate) fn pin(
     c: &Connection,
     tools: &[ToolPin],
-    approved: &[String],
+    approvals: &[Approval],
     now: Timestamp,
 ) -> Result<Vec<String>, Fault> {
     let mut changed = vec![];
@@ -20,9 +21,13 @@ pub(crate) fn pin(
             .prepare_cached("SELECT hash FROM mcp_tools WHERE name = ?1")?
             .query_row([&tool.name], |r| r.get(0))
             .optional()?;
-        let accept = approved.iter().any(|a| *a == approval(tool));
+        let accept =
+            approvals.iter().any(|a| a.decision == Decision::Approved && a.is_about(&tool.name, &tool.hash));
         match pinned {
-            Some(hash) if hash == tool.hash => {}
+            Some(hash) if hash == tool.hash => {
+                let sql = "UPDATE mcp_tools SET changed_hash = NULL, changed_at = NULL WHERE name = ?1 AND changed_hash IS NOT NULL";
+                c.prepare_cached(sql)?.execute([&tool.name])?;
+            }
             Some(_) if !accept => {
                 c.prepare_cached("UPDATE mcp_tools SET changed_hash = ?2, changed_at = ?3 WHERE name = ?1")?
                     .execute(params![tool.name, tool.hash, now.to_string()])?;
@@ -40,11 +45,6 @@ pub(crate) fn pin(
     Ok(changed)
 }
 
-/// What a person writes to approve a change: `<server>.<tool>-<first 10 of the hash>`.
-pub(crate) fn approval(tool: &ToolPin) -> String {
-    format!("{}-{}", tool.name, tool.hash.get(..10).unwrap_or(&tool.hash))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,14 +54,24 @@ mod tests {
         let c = Connection::open_in_memory().unwrap();
         super::super::schema::migrate(&c).unwrap();
         let tool = |hash: &str| [ToolPin { name: "crm.find".into(), hash: hash.into() }];
-        let pin =
-            |hash: &str, approved: &[String]| pin(&c, &tool(hash), approved, Timestamp::UNIX_EPOCH).unwrap();
+        let pin = |hash: &str, approved: &[&str]| {
+            let approved: Vec<Approval> =
+                approved.iter().filter_map(|a| Approval::parse(a, Decision::Approved, "manifest")).collect();
+            pin(&c, &tool(hash), &approved, Timestamp::UNIX_EPOCH).unwrap()
+        };
+        let asked = || super::super::cycle::overview(&c, Timestamp::UNIX_EPOCH, "UTC").unwrap().asks;
         assert!(pin("aaaaaaaaaaaa", &[]).is_empty());
         assert!(pin("aaaaaaaaaaaa", &[]).is_empty());
         assert_eq!(pin("bbbbbbbbbbbb", &[]), ["crm.find"]);
-        assert_eq!(pin("bbbbbbbbbbbb", &["crm.find-aaaaaaaaaa".into()]), ["crm.find"]);
+        assert_eq!(pin("bbbbbbbbbbbb", &["crm.find-aaaaaaaaaa"]), ["crm.find"]);
+        let ask = asked().remove(0);
+        assert_eq!(
+            (ask.id.as_str(), ask.kind.as_str(), ask.hash.as_str()),
+            ("crm.find", "tool", "bbbbbbbbbb")
+        );
         assert!(pin("aaaaaaaaaaaa", &[]).is_empty());
-        assert!(pin("bbbbbbbbbbbb", &["crm.find-bbbbbbbbbb".into()]).is_empty());
+        assert_eq!(asked(), [], "it is again as it was");
+        assert!(pin("bbbbbbbbbbbb", &["crm.find-bbbbbbbbbb"]).is_empty());
         assert_eq!(pin("aaaaaaaaaaaa", &[]), ["crm.find"]);
     }
 }

@@ -49,7 +49,8 @@ fn used(c: &Connection) -> Result<u64, Fault> {
     Ok((number("PRAGMA page_count")? - number("PRAGMA freelist_count")?) * number("PRAGMA page_size")?)
 }
 
-fn shrink(c: &Connection, size_limit: u64) -> Result<(), Fault> {
+/// Above the size limit, removes the oldest results and summarised steps.
+pub(crate) fn shrink(c: &Connection, size_limit: u64) -> Result<(), Fault> {
     // A tenth stays free, so that the next cycle can write at all.
     let target = size_limit / 10 * 9;
     for sql in [

@@ -3,13 +3,13 @@
 
 use cicada_contract::PlanConfig;
 use cicada_contract::plan::CharterPolicy;
-use cicada_contract::text::{cut, sha256_hex};
+use cicada_contract::text::cut;
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
 
-use super::load::{Source, charter_in_force};
+use super::load::Source;
 use super::schema::set_meta;
-use super::{WriteBackReport, cycle};
+use super::{WriteBackReport, cycle, proposals};
 use crate::mounts::diff::{self, Keyed};
 use crate::mounts::{Edit, MOUNTS, Mount, MountEdit, rules};
 use crate::protocol::Fault;
@@ -34,12 +34,12 @@ pub(crate) struct Judged {
 }
 
 impl Target<'_> {
-    fn text(&self, row: &Row, column: &str) -> Option<String> {
+    pub(crate) fn text(&self, row: &Row, column: &str) -> Option<String> {
         let value = row.get(self.mount.column(column)?)?;
         (!value.is_null()).then(|| value.display())
     }
 
-    fn int(&self, row: &Row, column: &str) -> i64 {
+    pub(crate) fn int(&self, row: &Row, column: &str) -> i64 {
         self.mount.column(column).and_then(|n| row.get(n)).and_then(Value::as_int).unwrap_or(0)
     }
 }
@@ -56,7 +56,7 @@ pub(crate) fn apply(
     for mount in MOUNTS {
         let own: Vec<&MountEdit> = edits.iter().filter(|e| e.table == mount.name).collect();
         let (Some(writer), false) = (mount.write_back, own.is_empty()) else { continue };
-        let current = diff::keyed(mount, (mount.load)(&Source { connection, config, files: &[], now })?);
+        let current = diff::keyed(mount, mount.rows(&Source { connection, config, files: &[], now })?);
         let before = report.conflicts.len();
         let judged: Vec<Judged> =
             own.into_iter().filter_map(|edit| judge(mount, edit, &current, &mut report)).collect();
@@ -116,7 +116,7 @@ fn judge(mount: &Mount, edit: &MountEdit, current: &Keyed, report: &mut WriteBac
 }
 
 /// Columns that the agent may write: the others are the platform's own and move by themselves.
-fn seen_columns(mount: &Mount) -> impl Iterator<Item = usize> + '_ {
+pub(crate) fn seen_columns(mount: &Mount) -> impl Iterator<Item = usize> + '_ {
     let columns = match mount.edit {
         Edit::Editable { update, .. } => update,
         Edit::ReadOnly => &[],
@@ -137,7 +137,8 @@ pub(crate) fn config(
             let (old, new) = (target.text(before, field), target.text(after, field));
             if old != new {
                 set_meta(c, field, new.as_deref())?;
-                record_change(target, field, old.as_deref(), new.as_deref())?;
+                let values = (old.as_deref(), new.as_deref());
+                proposals::record_change(c, field, values, "agent", (target.cycle, target.now))?;
                 report.applied += 1;
             }
         }
@@ -152,53 +153,19 @@ pub(crate) fn config(
 
 fn change_charter(target: &Target<'_>, charter: &str, report: &mut WriteBackReport) -> Result<(), Fault> {
     let c = target.connection;
-    let base = sha256_hex(&target.config.charter);
     match target.config.self_management.charter {
         CharterPolicy::Deny => {
             report.refused.push("charter: the manifest denies changes by the agent".into())
         }
         CharterPolicy::Apply => {
-            let old = charter_in_force(c, target.config)?;
-            set_meta(c, "charter", Some(charter))?;
-            set_meta(c, "charter_base", Some(&base))?;
-            record_change(target, "charter", Some(&old), Some(charter))?;
+            proposals::put_in_force(c, target.config, charter, "agent", target.cycle, target.now)?;
             report.applied += 1;
         }
         CharterPolicy::Propose => {
-            let hash = sha256_hex(charter);
-            let id = format!("charter-{}", &hash[..8]);
-            c.execute("UPDATE proposals SET state = 'superseded', decided_at = ?1 WHERE kind = 'charter' AND state = 'open'", [
-                target.now.to_string(),
-            ])?;
-            let summary = cut(&first_difference(&target.config.charter, charter), 80);
-            c.execute(
-                "INSERT INTO proposals (proposal_id, kind, base_hash, content, content_hash, summary, state, cycle, created_at) \
-                 VALUES (?1, 'charter', ?2, ?3, ?4, ?5, 'open', ?6, ?7) \
-                 ON CONFLICT (proposal_id) DO UPDATE SET state = 'open', base_hash = excluded.base_hash, decided_at = NULL",
-                params![id, base, charter, hash, summary, target.cycle, target.now.to_string()],
-            )?;
+            proposals::propose_charter(c, target.config, charter, target.cycle, target.now)?;
             report.applied += 1;
         }
     }
-    Ok(())
-}
-
-/// The first line of the new text that the old one does not have.
-fn first_difference(old: &str, new: &str) -> String {
-    let line = new.lines().find(|line| !line.trim().is_empty() && !old.lines().any(|o| o == *line));
-    line.map_or_else(|| "lines were removed".to_owned(), |line| line.trim().to_owned())
-}
-
-fn record_change(
-    target: &Target<'_>,
-    field: &str,
-    old: Option<&str>,
-    new: Option<&str>,
-) -> Result<(), Fault> {
-    target.connection.execute(
-        "INSERT INTO config_changes (at, field, old_value, new_value, actor, cycle) VALUES (?1, ?2, ?3, ?4, 'agent', ?5)",
-        params![target.now.to_string(), field, old, new, target.cycle],
-    )?;
     Ok(())
 }
 
@@ -312,62 +279,4 @@ pub(crate) fn skills(
         report.applied += 1;
     }
     Ok(())
-}
-
-/// Cards, with an event for each change.
-pub(crate) fn cards(
-    target: &Target<'_>,
-    edits: &[Judged],
-    report: &mut WriteBackReport,
-) -> Result<(), Fault> {
-    let c = target.connection;
-    let now = target.now.to_string();
-    for judged in edits {
-        let Some(row) = &judged.edit.after else { continue };
-        let from = judged.current.as_ref().and_then(|r| target.text(r, "status"));
-        let to = target.text(row, "status").unwrap_or_default();
-        if from.as_deref() == Some("rejected") {
-            report.refused.push(format!("card {} was rejected, which is final", judged.edit.key));
-            continue;
-        }
-        let text = |column| target.text(row, column);
-        let closed = matches!(to.as_str(), "done" | "rejected");
-        c.execute(
-            "INSERT INTO cards (card_id, title, description, status, priority, due_at, trigger_json, reason, created_at, completed_at, updated_at) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?9) ON CONFLICT (card_id) DO UPDATE SET title = excluded.title, \
-             description = excluded.description, status = excluded.status, priority = excluded.priority, due_at = excluded.due_at, \
-             trigger_json = excluded.trigger_json, reason = excluded.reason, updated_at = excluded.updated_at, \
-             completed_at = CASE WHEN excluded.completed_at IS NULL THEN NULL ELSE coalesce(completed_at, excluded.completed_at) END",
-            params![
-                judged.edit.key,
-                text("title").unwrap_or_default(),
-                text("description").unwrap_or_default(),
-                to,
-                target.int(row, "priority"),
-                text("due_at"),
-                text("trigger_json"),
-                text("reason"),
-                now,
-                closed.then_some(&now),
-            ],
-        )?;
-        let change = changed_columns(target, judged.current.as_ref(), row);
-        c.execute(
-            "INSERT INTO card_events (card_id, at, from_status, to_status, change_json, actor, cycle) VALUES (?1, ?2, ?3, ?4, ?5, 'agent', ?6)",
-            params![judged.edit.key, now, from, to, change, target.cycle],
-        )?;
-        report.applied += 1;
-    }
-    Ok(())
-}
-
-/// The new values of the columns that changed, as JSON.
-fn changed_columns(target: &Target<'_>, before: Option<&Row>, after: &Row) -> String {
-    let map: serde_json::Map<String, serde_json::Value> = seen_columns(target.mount)
-        .filter(|n| before.and_then(|b| b.get(*n)) != after.get(*n))
-        .filter_map(|n| {
-            Some((target.mount.columns[n].0.to_owned(), serde_json::to_value(after.get(n)?).ok()?))
-        })
-        .collect();
-    serde_json::Value::Object(map).to_string()
 }

@@ -9,6 +9,7 @@ pub(crate) mod rules;
 mod tables;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use cicada_contract::plan::{CharterPolicy, SelfManagement};
 use jiff::Timestamp;
@@ -74,10 +75,10 @@ impl Mount {
         MOUNTS.iter().find(|m| m.name.eq_ignore_ascii_case(name))
     }
 
-    /// CREATE statement.
-    pub(crate) fn create_sql(&self) -> String {
+    /// CREATE statement in the schema `temp`, or that of an [`Image`].
+    pub(crate) fn create_sql(&self, schema: &str) -> String {
         let columns: Vec<String> = self.columns.iter().map(|(name, decl)| format!("{name} {decl}")).collect();
-        format!("CREATE TEMP TABLE {} ({})", self.name, columns.join(", "))
+        format!("CREATE TABLE {schema}.{} ({}) STRICT", self.name, columns.join(", "))
     }
 
     /// CREATE statements of the checks. The names carry the reserved prefix, so the agent can't drop them.
@@ -127,12 +128,31 @@ impl MountPolicy {
 pub struct Mounts {
     /// Rows by table name, in the column order of [`MOUNTS`].
     pub tables: BTreeMap<String, Vec<Row>>,
+    /// The large tables, which no parent reads.
+    pub image: Image,
     /// What the agent may change.
     pub policy: MountPolicy,
 }
 
+/// Tables on their way from the ledger worker to the memory worker: a SQLite file with nothing else in
+/// it, because ten thousand rows are copied in it several times faster than as text. The parent never
+/// opens it. The next load replaces it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Image {
+    /// Their names.
+    pub tables: Vec<String>,
+    /// The file.
+    #[serde(skip)]
+    pub(crate) path: PathBuf,
+}
+
+/// Name of the file in the folder of a worker.
+pub(crate) const IMAGE: &str = "mounts.db";
+/// Name while it is written.
+pub(crate) const IMAGE_NEW: &str = "mounts.new";
+
 impl Mounts {
-    /// Rows of one table.
+    /// Rows of one table, if it is not in the image.
     pub fn rows(&self, table: &str) -> &[Row] {
         self.tables.get(table).map_or(&[], Vec::as_slice)
     }

@@ -1,7 +1,8 @@
 //! The declarations of the eight tables.
 
 use super::{Check, Edit, Mount};
-use crate::ledger::{load, write_back};
+use crate::ledger::load::{self, Loader};
+use crate::ledger::{cards, write_back};
 
 const TEXT: &str = "TEXT";
 const INT: &str = "INTEGER";
@@ -38,7 +39,7 @@ pub const MOUNTS: &[Mount] = &[
         edit: Edit::ReadOnly,
         checks: &[],
         untrusted: &["from_address", "to_address", "subject", "body", "attachments_json", "payload_json"],
-        load: load::messages,
+        load: Loader::Image(load::messages),
         write_back: None,
     },
     Mount {
@@ -59,7 +60,7 @@ pub const MOUNTS: &[Mount] = &[
         edit: Edit::ReadOnly,
         checks: &[],
         untrusted: &[],
-        load: load::files,
+        load: Loader::Rows(load::files),
         write_back: None,
     },
     Mount {
@@ -85,7 +86,7 @@ pub const MOUNTS: &[Mount] = &[
         edit: Edit::ReadOnly,
         checks: &[],
         untrusted: &["address", "normalized_address", "display_name"],
-        load: load::contacts,
+        load: Loader::Rows(load::contacts),
         write_back: None,
     },
     Mount {
@@ -110,7 +111,7 @@ pub const MOUNTS: &[Mount] = &[
             message: "cicada_config_problem(OLD.charter, NEW.charter, NEW.short_description, NEW.paused_until)",
         }],
         untrusted: &[],
-        load: load::config,
+        load: Loader::Rows(load::config),
         write_back: Some(write_back::config),
     },
     Mount {
@@ -189,7 +190,7 @@ pub const MOUNTS: &[Mount] = &[
             },
         ],
         untrusted: &[],
-        load: load::schedules,
+        load: Loader::Rows(load::schedules),
         write_back: Some(write_back::schedules),
     },
     Mount {
@@ -247,7 +248,7 @@ pub const MOUNTS: &[Mount] = &[
             },
         ],
         untrusted: &[],
-        load: load::skills,
+        load: Loader::Rows(load::skills),
         write_back: Some(write_back::skills),
     },
     Mount {
@@ -275,7 +276,7 @@ pub const MOUNTS: &[Mount] = &[
         edit: Edit::ReadOnly,
         checks: &[],
         untrusted: &["source_url", "top_keys", "result_json", "result_text", "analysis_json"],
-        load: load::tool_results,
+        load: Loader::Rows(load::tool_results),
         write_back: None,
     },
     Mount {
@@ -329,8 +330,8 @@ pub const MOUNTS: &[Mount] = &[
             },
         ],
         untrusted: &[],
-        load: load::cards,
-        write_back: Some(write_back::cards),
+        load: Loader::Rows(load::cards),
+        write_back: Some(cards::write),
     },
 ];
 

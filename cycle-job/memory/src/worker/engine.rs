@@ -5,36 +5,41 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cicada_contract::report::TableChange;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::{batch, mount, open, seal};
 use crate::Sandbox;
 use crate::capi::{self, ChangeLog};
 use crate::guard::Guard;
 use crate::guard::schema::{self, Schema};
-use crate::memory::{Check, Sealed};
+use crate::memory::Check;
 use crate::mounts::diff::Keyed;
 use crate::mounts::rules::{self, SharedPolicy};
 use crate::mounts::{MountEdit, MountPolicy};
 use crate::prompt::{self, PromptOptions, Room};
-use crate::protocol::{Deadline, Fault, FaultKind, Frame, Port, WorkerArgs, serve as serve_requests};
-use crate::tool::BatchOutcome;
-use crate::value::{Row, Rows};
+use crate::protocol::{
+    Deadline, Fault, FaultKind, Frame, Port, Reply, WorkerArgs, reply, serve as serve_requests,
+};
+use crate::value::Row;
 
 /// What the parent asks of a memory worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum MemoryRequest {
     Check(Check),
+    /// Fills these tables from the image beside the database.
+    MountImage {
+        tables: Vec<String>,
+    },
     /// Begins a mount: makes the tables if they are not there.
     MountBegin {
         policy: Box<MountPolicy>,
     },
-    /// Rows of one table; `first` empties it before.
+    /// Rows of one table, and what goes before them.
     MountRows {
         table: String,
-        first: bool,
+        clear: Clear,
         rows: Vec<Row>,
     },
     /// Ends it; the agent's earlier edits are put on top.
@@ -63,23 +68,20 @@ pub(crate) enum MemoryRequest {
     },
 }
 
-/// [`MemoryRequest::MountRows`] without a copy of the rows.
+/// [`MemoryRequest::MountRows`] with rows that are written already.
 #[derive(Debug, Serialize)]
 pub(crate) enum MountRows<'a> {
-    MountRows { table: &'a str, first: bool, rows: &'a [Row] },
+    MountRows { table: &'a str, clear: Clear, rows: &'a [&'a RawValue] },
 }
 
-/// Its answers.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum MemoryReply {
-    Done,
-    Batch(Box<BatchOutcome>),
-    Rows(Rows),
-    Counts(Vec<TableChange>),
-    Names(Vec<String>),
-    Text(String),
-    UserVersion(i32),
-    Sealed { sealed: Sealed, compacted: bool },
+/// What goes before new rows come.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Clear {
+    #[default]
+    Nothing,
+    All,
+    /// Rows with these keys.
+    Keys(Vec<String>),
 }
 
 /// The worker's state.
@@ -143,34 +145,25 @@ pub(super) fn serve(port: &Port, options: &WorkerArgs, level: Sandbox) -> Result
 }
 
 impl Engine {
-    fn answer(&mut self, request: MemoryRequest) -> Result<MemoryReply, Fault> {
+    fn answer(&mut self, request: MemoryRequest) -> Result<Reply, Fault> {
+        use MemoryRequest as Q;
         self.deadline.set(None);
         match request {
-            MemoryRequest::Check(check) => seal::check(&self.connection, check).map(|()| MemoryReply::Done),
-            MemoryRequest::MountBegin { policy } => mount::begin(self, *policy).map(|()| MemoryReply::Done),
-            MemoryRequest::MountRows { table, first, rows } => {
-                mount::rows(self, &table, first, &rows).map(|()| MemoryReply::Done)
+            Q::Check(check) => reply(&seal::check(&self.connection, check)?),
+            Q::MountImage { tables } => reply(&mount::image(self, &tables)?),
+            Q::MountBegin { policy } => reply(&mount::begin(self, *policy)?),
+            Q::MountRows { table, clear, rows } => reply(&mount::rows(self, &table, &clear, &rows)?),
+            Q::MountEnd { edits } => reply(&mount::end(self, &edits)?),
+            Q::Batch { sql, number } => reply(&batch::run(self, &sql, number)?),
+            Q::Query { sql, max_rows } => reply(&batch::query(self, &sql, max_rows)?),
+            Q::Count { tables } => reply(&seal::count(&self.connection, &tables)?),
+            Q::Tables => reply(&seal::durable_tables(&self.main)),
+            Q::Prompt(options) => reply(&self.prompt(&options)?),
+            Q::UserVersion => {
+                reply(&self.connection.query_row("PRAGMA user_version", [], |r| r.get::<_, i32>(0))?)
             }
-            MemoryRequest::MountEnd { edits } => mount::end(self, &edits).map(|()| MemoryReply::Done),
-            MemoryRequest::Batch { sql, number } => {
-                batch::run(self, &sql, number).map(|o| MemoryReply::Batch(Box::new(o)))
-            }
-            MemoryRequest::Query { sql, max_rows } => {
-                batch::query(self, &sql, max_rows).map(MemoryReply::Rows)
-            }
-            MemoryRequest::Count { tables } => {
-                seal::count(&self.connection, &tables).map(MemoryReply::Counts)
-            }
-            MemoryRequest::Tables => Ok(MemoryReply::Names(seal::durable_tables(&self.main))),
-            MemoryRequest::Prompt(options) => Ok(MemoryReply::Text(self.prompt(&options)?)),
-            MemoryRequest::UserVersion => {
-                Ok(MemoryReply::UserVersion(
-                    self.connection.query_row("PRAGMA user_version", [], |r| r.get(0))?,
-                ))
-            }
-            MemoryRequest::Unmount => mount::unmount(self).map(|()| MemoryReply::Done),
-            MemoryRequest::Seal { user_version } => seal::seal(self, user_version)
-                .map(|(sealed, compacted)| MemoryReply::Sealed { sealed, compacted }),
+            Q::Unmount => reply(&mount::unmount(self)?),
+            Q::Seal { user_version } => reply(&seal::seal(self, user_version)?),
         }
     }
 

@@ -4,24 +4,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cicada_contract::PlanConfig;
-use cicada_contract::plan::Retention;
+use cicada_contract::plan::{Approval, Retention};
 use jiff::Timestamp;
 use rusqlite::Connection;
+use rusqlite::limits::Limit;
 use serde::{Deserialize, Serialize};
 
 use super::{batch, open, seal};
 use crate::Sandbox;
 use crate::guard::Guard;
 use crate::guard::schema as guard_schema;
+use crate::ledger::load::IMAGE_SCHEMA;
 use crate::ledger::{
-    BeginCycle, FileEntry, FinishCycle, HumanAnswer, HumanRequest, IncomingMessage, IngestReport, OutboxRow,
-    OutboxUpdate, OutgoingMessage, Overview, RecalledResult, StepRecord, SummaryRecord, TableUse, ToolDigest,
-    ToolPin, ToolResultRecord, WriteBackReport, cycle, ingest, load, outbox, pins, retention, schema,
-    summaries, write_back,
+    BeginCycle, FileEntry, FinishCycle, HumanAnswer, HumanRequest, IncomingMessage, OutboxUpdate,
+    OutgoingMessage, StepRecord, SummaryRecord, TableUse, ToolPin, ToolResultRecord, cycle, ingest, load,
+    outbox, pins, proposals, retention, schema, summaries, write_back,
 };
 use crate::memory::{Check, Sealed};
-use crate::mounts::{MountEdit, Mounts};
-use crate::protocol::{Deadline, Fault, FaultKind, Frame, Port, WorkerArgs, serve as serve_requests};
+use crate::mounts::{IMAGE_NEW, MountEdit};
+use crate::protocol::{
+    Deadline, Fault, FaultKind, Frame, Port, Reply, WorkerArgs, reply, serve as serve_requests,
+};
 use crate::sql::split;
 use crate::value::Rows;
 
@@ -31,6 +34,7 @@ pub(crate) enum LedgerRequest {
     Check(Check),
     Ingest { messages: Vec<IncomingMessage>, now: Timestamp },
     Answers { answers: Vec<HumanAnswer>, now: Timestamp },
+    Decide { approvals: Vec<Approval>, config: Box<PlanConfig>, cycle: String, now: Timestamp },
     LoadMounts { config: Box<PlanConfig>, files: Vec<FileEntry>, now: Timestamp, tables: Vec<String> },
     ApplyEdits { edits: Vec<MountEdit>, config: Box<PlanConfig>, cycle: String, now: Timestamp },
     BeginCycle(BeginCycle),
@@ -45,26 +49,10 @@ pub(crate) enum LedgerRequest {
     AddNotices { notices: Vec<String>, now: Timestamp },
     Overview { now: Timestamp, time_zone: String },
     AddSummary(SummaryRecord),
-    PinTools { tools: Vec<ToolPin>, approved: Vec<String>, now: Timestamp },
+    PinTools { tools: Vec<ToolPin>, approvals: Vec<Approval>, now: Timestamp },
     RecordTableUse { uses: Vec<TableUse>, cycle: String, now: Timestamp },
     Query { sql: String, max_rows: usize },
     Seal { retention: Retention, now: Timestamp },
-}
-
-/// Its answers.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum LedgerReply {
-    Done,
-    Ingested(IngestReport),
-    Mounts(Mounts),
-    WrittenBack(WriteBackReport),
-    Digest(Box<ToolDigest>),
-    Recalled(Option<RecalledResult>),
-    Outbox(Vec<OutboxRow>),
-    Overview(Box<Overview>),
-    Rows(Rows),
-    Names(Vec<String>),
-    Sealed(Sealed),
 }
 
 struct Ledger {
@@ -100,30 +88,60 @@ pub(super) fn serve(port: &Port, options: &WorkerArgs, level: Sandbox) -> Result
         directory: options.directory.clone(),
     };
     port.send(&Frame::Done(hello))?;
-    serve_requests(port, |request| ledger.answer(request)).map_err(Fault::from)
+    serve_requests(port, |request| ledger.answer(&request)).map_err(Fault::from)
 }
 
 impl Ledger {
-    fn answer(&mut self, request: LedgerRequest) -> Result<LedgerReply, Fault> {
+    fn answer(&mut self, request: &LedgerRequest) -> Result<Reply, Fault> {
+        use LedgerRequest as Q;
         self.deadline.set(None);
-        let done = |()| LedgerReply::Done;
         match request {
-            LedgerRequest::Check(check) => seal::check(&self.connection, check).map(done),
-            LedgerRequest::Query { sql, max_rows } => self.query(&sql, max_rows).map(LedgerReply::Rows),
-            LedgerRequest::Seal { retention, now } => self.seal(&retention, now).map(LedgerReply::Sealed),
-            LedgerRequest::PendingOutgoing => outbox::pending(&self.connection).map(LedgerReply::Outbox),
-            LedgerRequest::Overview { now, time_zone } => {
-                cycle::overview(&self.connection, now, &time_zone).map(|o| LedgerReply::Overview(Box::new(o)))
+            Q::Check(check) => reply(&seal::check(&self.connection, *check)?),
+            Q::Query { sql, max_rows } => reply(&self.query(sql, *max_rows)?),
+            Q::Seal { retention, now } => reply(&self.seal(retention, *now)?),
+            Q::PendingOutgoing => reply(&outbox::pending(&self.connection)?),
+            Q::Overview { now, time_zone } => reply(&cycle::overview(&self.connection, *now, time_zone)?),
+            Q::LoadMounts { tables, .. } if load::needs_image(tables) => self.with_image(request),
+            _ => self.write(request),
+        }
+    }
+
+    /// Answers a request with a new image attached; SQLite attaches none within a transaction.
+    fn with_image(&mut self, request: &LedgerRequest) -> Result<Reply, Fault> {
+        let path = self.directory.join(IMAGE_NEW);
+        // Of a worker that died while it wrote one.
+        if let Err(error) = std::fs::remove_file(&path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(error.into());
+        }
+        self.connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 1)?;
+        let attach = format!("ATTACH ?1 AS {IMAGE_SCHEMA}");
+        self.connection.execute(&attach, [path.to_string_lossy()])?;
+        self.connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
+        // Large pages: the file is written and read once, from its first byte to its last.
+        self.connection.execute_batch(&format!(
+            "PRAGMA {IMAGE_SCHEMA}.page_size = 32768; PRAGMA {IMAGE_SCHEMA}.journal_mode = MEMORY; PRAGMA {IMAGE_SCHEMA}.synchronous = OFF"
+        ))?;
+        let done = self.write(request);
+        self.connection.execute_batch(&format!("DETACH {IMAGE_SCHEMA}"))?;
+        done
+    }
+
+    /// Runs a request that writes; where the ledger is full, once more after the oldest results went.
+    fn write(&mut self, request: &LedgerRequest) -> Result<Reply, Fault> {
+        match self.transaction(|c| write(c, request)) {
+            Err(fault) if fault.kind == FaultKind::Full => {
+                let size_limit = self.size_limit;
+                self.transaction(|c| retention::shrink(c, size_limit))?;
+                self.transaction(|c| write(c, request)).map_err(|fault| explain(fault, size_limit))
             }
-            other => self.transaction(|c| write(c, other)),
+            done => done,
         }
     }
 
     /// All of a request or nothing.
-    fn transaction(
-        &mut self,
-        work: impl FnOnce(&Connection) -> Result<LedgerReply, Fault>,
-    ) -> Result<LedgerReply, Fault> {
+    fn transaction<T>(&mut self, work: impl FnOnce(&Connection) -> Result<T, Fault>) -> Result<T, Fault> {
         self.connection.execute_batch("BEGIN IMMEDIATE")?;
         match work(&self.connection) {
             Ok(reply) => {
@@ -155,7 +173,7 @@ impl Ledger {
 
     fn seal(&mut self, retention: &Retention, now: Timestamp) -> Result<Sealed, Fault> {
         let size_limit = self.size_limit;
-        self.transaction(|c| retention::apply(c, retention, size_limit, now).map(|()| LedgerReply::Done))?;
+        self.transaction(|c| retention::apply(c, retention, size_limit, now))?;
         let changed = std::fs::metadata(self.directory.join("ledger.db-wal")).is_ok_and(|m| m.len() > 0);
         seal::checkpoint(&self.connection)?;
         seal::check(&self.connection, Check::Quick)?;
@@ -166,42 +184,41 @@ impl Ledger {
     }
 }
 
+/// What is left when even old results gave way.
+fn explain(mut fault: Fault, size_limit: u64) -> Fault {
+    if fault.kind == FaultKind::Full {
+        fault.message = format!(
+            "the ledger is full: ledgerSizeLimit is {size_limit} bytes, and no tool result or summarised step is left to give way; shorten the retention or ask for a higher spec.memory.ledgerSizeLimit"
+        );
+    }
+    fault
+}
+
 /// Requests that write.
-fn write(c: &Connection, request: LedgerRequest) -> Result<LedgerReply, Fault> {
-    let done = |()| LedgerReply::Done;
+fn write(c: &Connection, request: &LedgerRequest) -> Result<Reply, Fault> {
+    use LedgerRequest as Q;
     match request {
-        LedgerRequest::Ingest { messages, now } => {
-            ingest::messages(c, &messages, now).map(LedgerReply::Ingested)
+        Q::Ingest { messages, now } => reply(&ingest::messages(c, messages, *now)?),
+        Q::Answers { answers, now } => reply(&ingest::answers(c, answers, *now)?),
+        Q::Decide { approvals, config, cycle, now } => {
+            reply(&proposals::decide(c, approvals, config, cycle, *now)?)
         }
-        LedgerRequest::Answers { answers, now } => {
-            ingest::answers(c, &answers, now).map(LedgerReply::Ingested)
+        Q::LoadMounts { config, files, now, tables } => reply(&load::mounts(c, config, files, *now, tables)?),
+        Q::ApplyEdits { edits, config, cycle, now } => {
+            reply(&write_back::apply(c, edits, config, cycle, *now)?)
         }
-        LedgerRequest::LoadMounts { config, files, now, tables } => {
-            load::mounts(c, &config, &files, now, &tables).map(LedgerReply::Mounts)
-        }
-        LedgerRequest::ApplyEdits { edits, config, cycle, now } => {
-            write_back::apply(c, &edits, &config, &cycle, now).map(LedgerReply::WrittenBack)
-        }
-        LedgerRequest::BeginCycle(begin) => cycle::begin(c, &begin).map(done),
-        LedgerRequest::RecordStep(step) => cycle::step(c, &step).map(done),
-        LedgerRequest::RecordToolResult(result) => {
-            cycle::tool_result(c, &result).map(|d| LedgerReply::Digest(Box::new(d)))
-        }
-        LedgerRequest::Recall { result_id, now } => {
-            cycle::recall(c, &result_id, now).map(LedgerReply::Recalled)
-        }
-        LedgerRequest::FinishCycle(finish) => cycle::finish(c, &finish).map(done),
-        LedgerRequest::AddOutgoing { messages, now } => outbox::add(c, &messages, now).map(done),
-        LedgerRequest::UpdateOutgoing { updates, now } => outbox::update(c, &updates, now).map(done),
-        LedgerRequest::AddHumanRequest(request) => cycle::human_request(c, &request).map(done),
-        LedgerRequest::AddNotices { notices, now } => cycle::notices(c, &notices, now).map(done),
-        LedgerRequest::AddSummary(summary) => summaries::add(c, &summary).map(done),
-        LedgerRequest::PinTools { tools, approved, now } => {
-            pins::pin(c, &tools, &approved, now).map(LedgerReply::Names)
-        }
-        LedgerRequest::RecordTableUse { uses, cycle, now } => {
-            cycle::table_use(c, &uses, &cycle, now).map(done)
-        }
+        Q::BeginCycle(begin) => reply(&cycle::begin(c, begin)?),
+        Q::RecordStep(step) => reply(&cycle::step(c, step)?),
+        Q::RecordToolResult(result) => reply(&cycle::tool_result(c, result)?),
+        Q::Recall { result_id, now } => reply(&cycle::recall(c, result_id, *now)?),
+        Q::FinishCycle(finish) => reply(&cycle::finish(c, finish)?),
+        Q::AddOutgoing { messages, now } => reply(&outbox::add(c, messages, *now)?),
+        Q::UpdateOutgoing { updates, now } => reply(&outbox::update(c, updates, *now)?),
+        Q::AddHumanRequest(request) => reply(&cycle::human_request(c, request)?),
+        Q::AddNotices { notices, now } => reply(&cycle::notices(c, notices, *now)?),
+        Q::AddSummary(summary) => reply(&summaries::add(c, summary)?),
+        Q::PinTools { tools, approvals, now } => reply(&pins::pin(c, tools, approvals, *now)?),
+        Q::RecordTableUse { uses, cycle, now } => reply(&cycle::table_use(c, uses, cycle, *now)?),
         _ => Err(Fault::new(FaultKind::Internal, "this request does not write")),
     }
 }

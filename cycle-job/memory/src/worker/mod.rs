@@ -7,13 +7,14 @@ mod ledger;
 mod load_file;
 mod mount;
 mod seal;
+mod statement;
 mod unpack;
 mod warnings;
 
 use std::process::ExitCode;
 
-pub(crate) use engine::{MemoryReply, MemoryRequest, MountRows};
-pub(crate) use ledger::{LedgerReply, LedgerRequest};
+pub(crate) use engine::{Clear, MemoryRequest, MountRows};
+pub(crate) use ledger::LedgerRequest;
 pub(crate) use mount::quote;
 pub(crate) use seal::{COMPACTED, durable_tables};
 pub(crate) use unpack::UnpackReply;

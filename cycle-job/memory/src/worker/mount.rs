@@ -2,21 +2,22 @@
 
 use std::sync::PoisonError;
 
+use rusqlite::limits::Limit;
 use rusqlite::params_from_iter;
 
-use super::engine::Engine;
+use super::engine::{Clear, Engine};
+use crate::capi;
 use crate::guard::{names, schema};
-use crate::mounts::{Edit, MOUNTS, Mount, MountEdit, MountPolicy, diff};
+use crate::ledger::load::IMAGE_SCHEMA;
+use crate::mounts::{Edit, IMAGE, MOUNTS, Mount, MountEdit, MountPolicy, diff};
 use crate::protocol::{Fault, FaultKind};
 use crate::value::{Row, Value};
 
 /// Makes the tables if they are not there.
-pub(super) fn begin(engine: &mut Engine, policy: MountPolicy) -> Result<(), Fault> {
-    *engine.policy.lock().unwrap_or_else(PoisonError::into_inner) = policy;
-    engine.connection.execute_batch("BEGIN")?;
+fn make(engine: &mut Engine) -> Result<(), Fault> {
     if !engine.mounted {
         for mount in MOUNTS {
-            engine.connection.execute_batch(&mount.create_sql())?;
+            engine.connection.execute_batch(&mount.create_sql("temp"))?;
             for trigger in mount.trigger_sql() {
                 engine.connection.execute_batch(&trigger)?;
             }
@@ -26,14 +27,65 @@ pub(super) fn begin(engine: &mut Engine, policy: MountPolicy) -> Result<(), Faul
     Ok(())
 }
 
+/// Fills tables from the image that the ledger worker wrote and the parent put beside the database.
+pub(super) fn image(engine: &mut Engine, tables: &[String]) -> Result<(), Fault> {
+    let path = engine.directory.join(IMAGE);
+    engine.connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 1)?;
+    let attached = engine
+        .connection
+        .execute(&format!("ATTACH ?1 AS {IMAGE_SCHEMA}"), [path.to_string_lossy()])
+        .map_err(Fault::from);
+    let done = attached.and_then(|_| {
+        engine.connection.execute_batch("BEGIN")?;
+        or_undo(engine, |engine| {
+            make(engine)?;
+            let changes = std::rc::Rc::clone(&engine.changes);
+            let sql = sql(tables)?;
+            capi::unwatched(&engine.connection, &changes, || engine.connection.execute_batch(&sql))?;
+            Ok(())
+        })?;
+        Ok(engine.connection.execute_batch(&format!("DETACH {IMAGE_SCHEMA}"))?)
+    });
+    engine.connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
+    done
+}
+
+/// Row by row as bytes: both tables are declared alike, and SQLite then takes no row apart. Emptied in a
+/// transaction before, so that the pages that are used again need no copy for a rollback.
+fn sql(tables: &[String]) -> Result<String, Fault> {
+    let (mut empty, mut fill) = (String::new(), String::new());
+    for table in tables {
+        let name = find(table)?.name;
+        empty.push_str(&format!("DELETE FROM temp.{name}; "));
+        fill.push_str(&format!("INSERT INTO temp.{name} SELECT * FROM {IMAGE_SCHEMA}.{name}; "));
+    }
+    Ok(format!("{empty} COMMIT; BEGIN; {fill} COMMIT"))
+}
+
+/// Begins a mount.
+pub(super) fn begin(engine: &mut Engine, policy: MountPolicy) -> Result<(), Fault> {
+    *engine.policy.lock().unwrap_or_else(PoisonError::into_inner) = policy;
+    engine.connection.execute_batch("BEGIN")?;
+    or_undo(engine, make)
+}
+
+fn find(table: &str) -> Result<&'static Mount, Fault> {
+    Mount::find(table).ok_or_else(|| Fault::new(FaultKind::Internal, format!("no mount named {table}")))
+}
+
 /// Puts rows into one table. No code of the agent's runs: it can make no trigger on a temporary table, and
 /// triggers of the memory file can't be on one.
-pub(super) fn rows(engine: &mut Engine, table: &str, first: bool, rows: &[Row]) -> Result<(), Fault> {
-    let mount = Mount::find(table)
-        .ok_or_else(|| Fault::new(FaultKind::Internal, format!("no mount named {table}")))?;
+pub(super) fn rows(engine: &mut Engine, table: &str, clear: &Clear, rows: &[Row]) -> Result<(), Fault> {
+    let mount = find(table)?;
     or_undo(engine, |engine| {
-        if first {
-            engine.connection.execute(&format!("DELETE FROM temp.{}", mount.name), [])?;
+        match clear {
+            Clear::Nothing => {}
+            Clear::All => drop(engine.connection.execute(&format!("DELETE FROM temp.{}", mount.name), [])?),
+            Clear::Keys(keys) => {
+                let sql = format!("DELETE FROM temp.{} WHERE {} = ?1", mount.name, mount.key);
+                let mut delete = engine.connection.prepare_cached(&sql)?;
+                keys.iter().try_for_each(|key| delete.execute([key]).map(drop))?;
+            }
         }
         let marks = vec!["?"; mount.columns.len()].join(",");
         let mut insert =
@@ -46,7 +98,7 @@ pub(super) fn rows(engine: &mut Engine, table: &str, first: bool, rows: &[Row]) 
     if mount.edit != Edit::ReadOnly {
         let added = diff::keyed(mount, rows.iter().cloned());
         let base = engine.base.entry(mount.name).or_default();
-        if first {
+        if *clear == Clear::All {
             base.clear();
         }
         base.extend(added);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::protocol::{Fault, FaultKind, Port, WorkerArgs, serve as serve_requests};
+use crate::protocol::{Fault, FaultKind, Port, WorkerArgs, reply, serve as serve_requests};
 
 /// What was written.
 #[derive(Debug, Serialize, Deserialize)]
@@ -22,8 +22,10 @@ const WINDOW_LOG_MAX: u32 = 24;
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 pub(super) fn serve(port: &Port, options: &WorkerArgs) -> Result<(), Fault> {
-    serve_requests(port, |(archive, out): (PathBuf, PathBuf)| unpack(&archive, &out, options.size_limit))
-        .map_err(Fault::from)
+    serve_requests(port, |(archive, out): (PathBuf, PathBuf)| {
+        reply(&unpack(&archive, &out, options.size_limit)?)
+    })
+    .map_err(Fault::from)
 }
 
 fn corrupt(message: &str) -> Fault {

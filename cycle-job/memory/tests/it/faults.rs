@@ -1,26 +1,21 @@
 //! Faults known from systems that do a part of this job: each test is named after one and shows that it
 //! does not happen here.
 
-use cicada_contract::plan::{CharterPolicy, PlanConfig, Retention};
-use cicada_memory::ledger::{
-    EndKind, FinishCycle, HumanAnswer, HumanRequest, OutboxState, OutboxUpdate, OutgoingMessage,
-    ToolResultRecord,
-};
 use cicada_memory::{FaultKind, LedgerWorker, MOUNTS, MemoryWorker, Mounts, Value};
 
 use crate::support::{Place, config, now};
 
-fn ok(memory: &mut MemoryWorker, sql: &str) -> String {
+pub(crate) fn ok(memory: &mut MemoryWorker, sql: &str) -> String {
     let done = memory.batch(sql).unwrap();
     assert!(done.is_ok(), "{}", done.text);
     done.text
 }
 
-fn one(memory: &mut MemoryWorker, sql: &str) -> Value {
+pub(crate) fn one(memory: &mut MemoryWorker, sql: &str) -> Value {
     memory.query(sql, 1).unwrap().rows[0][0].clone()
 }
 
-fn mounted(place: &Place) -> (LedgerWorker, MemoryWorker, Mounts) {
+pub(crate) fn mounted(place: &Place) -> (LedgerWorker, MemoryWorker, Mounts) {
     let mut ledger = place.ledger();
     ledger.ingest(&[crate::path::message("m1", "hello")], now()).unwrap();
     let mounts = ledger.load_mounts(&config(), &[], now()).unwrap();
@@ -188,53 +183,6 @@ fn one_canary_per_mount_stays_out_of_the_file_unless_it_was_copied() {
 }
 
 #[test]
-fn a_humans_edit_is_not_lost_to_the_write_back() {
-    let place = Place::new();
-    let (mut ledger, mut memory, _) = mounted(&place);
-    let card = "UPDATE __kanban_cards SET status = 'done' WHERE card_id = 'c1'";
-    ok(&mut memory, "INSERT INTO __kanban_cards (card_id, title) VALUES ('c1', 'Look'), ('c2', 'See')");
-    ledger.apply_edits(&memory.edits(), &config(), "c1", now()).unwrap();
-    // The next cycle sees both; meanwhile a person changes one (here: another cycle's write back).
-    let seen = ledger.load_mounts(&config(), &[], now()).unwrap();
-    let (mut agent, mut person) = (place_memory(&seen), place_memory(&seen));
-    ok(&mut agent.1, &format!("{card}; UPDATE __kanban_cards SET priority = 5 WHERE card_id = 'c2'"));
-    ok(
-        &mut person.1,
-        "UPDATE __kanban_cards SET title = 'Look closely', status = 'doing' WHERE card_id = 'c1'",
-    );
-    ledger.apply_edits(&person.1.edits(), &config(), "person", now()).unwrap();
-    let report = ledger.apply_edits(&agent.1.edits(), &config(), "c2", now()).unwrap();
-    assert_eq!((report.applied, report.conflicts.len()), (1, 1));
-    assert!(
-        report.conflicts[0]
-            .contains("kept title=Look closely, status=doing; yours was title=Look, status=done"),
-        "{report:?}"
-    );
-    let rows = ledger.query("SELECT title, status FROM cards ORDER BY card_id", 9).unwrap().rows;
-    assert_eq!(rows, [["Look closely".into(), "doing".into()], [Value::from("See"), "todo".into()]]);
-    assert_eq!(
-        ledger.overview(now(), "UTC").unwrap().notices.len(),
-        1,
-        "the next prompt has one line with both"
-    );
-    let events = ledger
-        .query("SELECT card_id, from_status, to_status, actor, cycle FROM card_events ORDER BY event_id", 9)
-        .unwrap();
-    assert_eq!(events.rows.len(), 4);
-    assert_eq!(
-        events.rows[2],
-        [Value::from("c1"), "todo".into(), "doing".into(), "agent".into(), "person".into()]
-    );
-}
-
-fn place_memory(mounts: &Mounts) -> (Place, MemoryWorker) {
-    let place = Place::new();
-    let mut memory = place.memory();
-    memory.mount(mounts).unwrap();
-    (place, memory)
-}
-
-#[test]
 fn a_native_crash_does_not_end_the_cycle() {
     let place = Place::new();
     let (_, mut memory, _) = mounted(&place);
@@ -270,199 +218,6 @@ fn a_hung_worker_is_killed() {
     let done = memory.batch("SELECT 1").unwrap();
     assert!(done.error.unwrap().message.contains("without yielding"), "{}", done.text);
     ok(&mut memory, "SELECT 1");
-}
-
-#[test]
-fn schedules_go_in_all_or_not_at_all() {
-    let place = Place::new();
-    let (mut ledger, mut memory, _) = mounted(&place);
-    ok(
-        &mut memory,
-        "INSERT INTO __agent_schedules (schedule_key, schedule, instruction) VALUES ('a', '0 7 * * *', 'Look.'), ('b', '0 8 * * *', 'See.')",
-    );
-    // Between mount and write back the manifest took the name `b` for itself.
-    let mut changed = config();
-    changed.schedules.push(cicada_contract::plan::PlanSchedule {
-        name: "b".into(),
-        schedule: "0 9 * * *".into(),
-        once: false,
-        time_zone: None,
-        instruction: None,
-        next: None,
-        last: None,
-    });
-    let report = ledger.apply_edits(&memory.edits(), &changed, "c1", now()).unwrap();
-    assert_eq!(
-        (report.conflicts.len(), report.schedules.len()),
-        (1, 0),
-        "the manifest's row wins: {report:?}"
-    );
-    let mut strict = config();
-    strict.self_management.max_active_schedules = 1;
-    let report = ledger.apply_edits(&memory.edits(), &strict, "c1", now()).unwrap();
-    assert!(report.refused[0].contains("2 would be enabled") && report.schedules.is_empty(), "{report:?}");
-    let report = ledger.apply_edits(&memory.edits(), &config(), "c1", now()).unwrap();
-    assert_eq!((report.applied, report.schedules.len()), (2, 2));
-    let again = ledger.apply_edits(&memory.edits(), &config(), "c1", now()).unwrap();
-    assert_eq!((again.applied, again.conflicts.len()), (0, 0), "the same edits again change nothing");
-}
-
-#[test]
-fn a_changed_skill_is_a_new_version() {
-    let place = Place::new();
-    let (mut ledger, mut memory, _) = mounted(&place);
-    ok(
-        &mut memory,
-        "INSERT INTO __agent_skills (skill_id, name, instructions) VALUES ('s1', 'Pricing', 'One.')",
-    );
-    ledger.apply_edits(&memory.edits(), &config(), "c1", now()).unwrap();
-    let mut next = place_memory(&ledger.load_mounts(&config(), &[], now()).unwrap());
-    ok(&mut next.1, "UPDATE __agent_skills SET instructions = 'Two.'");
-    ledger.apply_edits(&next.1.edits(), &config(), "c2", now()).unwrap();
-    let rows = ledger.query("SELECT version, instructions FROM skills ORDER BY version", 9).unwrap().rows;
-    assert_eq!(rows, [[Value::Int(1), "One.".into()], [Value::Int(2), "Two.".into()]]);
-    let mut last = place_memory(&ledger.load_mounts(&config(), &[], now()).unwrap());
-    ok(&mut last.1, "DELETE FROM __agent_skills");
-    ledger.apply_edits(&last.1.edits(), &config(), "c3", now()).unwrap();
-    assert_eq!(ledger.load_mounts(&config(), &[], now()).unwrap().rows("__agent_skills").len(), 0);
-    assert_eq!(
-        ledger.query("SELECT count(*) FROM skills", 1).unwrap().rows,
-        [[Value::Int(3)]],
-        "older versions stay"
-    );
-}
-
-#[test]
-fn a_charter_edit_follows_the_policy() {
-    let place = Place::new();
-    let (mut ledger, mut memory, _) = mounted(&place);
-    ok(
-        &mut memory,
-        "UPDATE __agent_config SET charter = 'Watch prices.' || char(10) || 'Tell sales.', short_description = 'A watcher'",
-    );
-    let edits = memory.edits();
-    let with = |policy| PlanConfig {
-        self_management: cicada_contract::plan::SelfManagement { charter: policy, ..Default::default() },
-        ..config()
-    };
-    let report = ledger.apply_edits(&edits, &with(CharterPolicy::Propose), "c1", now()).unwrap();
-    assert_eq!((report.asks[0].kind.as_str(), report.asks[0].summary.as_str()), ("charter", "Tell sales."));
-    let charter = |ledger: &mut LedgerWorker, config: &PlanConfig| {
-        ledger.load_mounts(config, &[], now()).unwrap().rows("__agent_config")[0][1].clone()
-    };
-    assert_eq!(charter(&mut ledger, &config()), "Watch prices.".into(), "a proposal is not in force");
-    ok(&mut memory, "UPDATE __agent_config SET short_description = 'A watcher of prices'");
-    let mut memory = place_memory(&ledger.load_mounts(&config(), &[], now()).unwrap());
-    ok(&mut memory.1, "UPDATE __agent_config SET charter = 'Applied.'");
-    ledger.apply_edits(&memory.1.edits(), &with(CharterPolicy::Apply), "c2", now()).unwrap();
-    assert_eq!(charter(&mut ledger, &config()), "Applied.".into());
-    let git = PlanConfig { charter: "Edited in Git.".into(), ..config() };
-    assert_eq!(charter(&mut ledger, &git), "Edited in Git.".into(), "an edit of the manifest wins");
-    let denied = place_memory(&Mounts {
-        policy: ledger.load_mounts(&with(CharterPolicy::Deny), &[], now()).unwrap().policy,
-        ..ledger.load_mounts(&config(), &[], now()).unwrap()
-    })
-    .1
-    .batch("UPDATE __agent_config SET charter = 'x'")
-    .unwrap();
-    assert!(denied.text.contains("the manifest denies it"), "{}", denied.text);
-}
-
-#[test]
-fn what_waits_is_never_swept_by_the_retention() {
-    let place = Place::new();
-    let mut ledger = place.ledger();
-    ledger
-        .ingest(&[crate::path::message("old", "unread"), crate::path::message("read", "x")], now())
-        .unwrap();
-    let outgoing = |id: &str| OutgoingMessage {
-        id: id.into(),
-        channel: "Console".into(),
-        to: "you".into(),
-        subject: None,
-        body: "hi".into(),
-        conversation: None,
-        attachments_json: None,
-        cycle: "c".into(),
-    };
-    ledger.add_outgoing(&[outgoing("o1"), outgoing("o2"), outgoing("o1")], now()).unwrap();
-    ledger
-        .update_outgoing(
-            &[OutboxUpdate {
-                id: "o2".into(),
-                state: OutboxState::Sent,
-                attempts: Some(1),
-                error: None,
-                next_at: None,
-            }],
-            now(),
-        )
-        .unwrap();
-    ledger
-        .add_human_request(&HumanRequest {
-            id: "h1".into(),
-            question: "Really?".into(),
-            options: vec!["yes".into()],
-            cycle: "c".into(),
-            at: now(),
-            expires_at: "2026-12-04T12:00:00Z".parse().unwrap(),
-        })
-        .unwrap();
-    let answer = HumanAnswer { id: "a1".into(), request: "h1".into(), answer: "yes".into(), at: now() };
-    assert_eq!(ledger.answer_requests(&[answer.clone(), answer], now()).unwrap().new, 1);
-    let much = "x".repeat(3000);
-    for n in 0..50 {
-        let record = ToolResultRecord {
-            result_id: format!("r{n}"),
-            cycle: "c".into(),
-            attempt: 1,
-            step: n,
-            tool_name: "http_request".into(),
-            source_url: None,
-            at: now(),
-            content: Some(much.clone()),
-            bytes: 3000,
-            sha256: String::new(),
-            is_truncated: false,
-            blob_key: None,
-        };
-        ledger.record_tool_result(&record).unwrap();
-    }
-    assert_eq!(ledger.recall_result("r7", now()).unwrap().unwrap().bytes, 3000);
-    assert_eq!(ledger.recall_result("nope", now()).unwrap(), None);
-    let later = "2027-06-01T00:00:00Z".parse().unwrap();
-    ledger.seal(&Retention::default(), later).unwrap();
-    let mut ledger = place.ledger();
-    let count = |ledger: &mut LedgerWorker, sql: &str| ledger.query(sql, 1).unwrap().rows[0][0].clone();
-    assert_eq!(
-        count(&mut ledger, "SELECT count(*) FROM messages WHERE direction = 'in'"),
-        Value::Int(2),
-        "not handled yet"
-    );
-    assert_eq!(count(&mut ledger, "SELECT group_concat(message_id) FROM outbox"), "o1".into());
-    assert_eq!(
-        count(&mut ledger, "SELECT group_concat(result_id) FROM tool_results"),
-        "r7".into(),
-        "recalled: kept"
-    );
-    assert_eq!(count(&mut ledger, "SELECT count(*) FROM ingested"), Value::Int(0), "after 90 days");
-    let end = FinishCycle {
-        cycle: "c".into(),
-        attempt: 1,
-        kind: EndKind::Final,
-        class: None,
-        outcome: None,
-        summary: None,
-        usage: Default::default(),
-        report_json: None,
-        at: later,
-    };
-    ledger.finish_cycle(&end).unwrap();
-    ledger.seal(&Retention::default(), later).unwrap();
-    assert_eq!(
-        count(&mut place.ledger(), "SELECT count(*) FROM messages WHERE direction = 'in'"),
-        Value::Int(0)
-    );
 }
 
 #[test]

@@ -4,8 +4,10 @@
 
 mod attacks;
 mod corrupt;
+mod decisions;
 mod faults;
 mod kills;
+mod ledger;
 mod path;
 mod prompt;
 mod repair;

@@ -28,7 +28,7 @@ pub(super) fn gather(
 ) -> Result<Facts, WorkerError> {
     let config = &cx.plan.config;
     let now = cx.now();
-    let tables = ["__agent_config", "__kanban_cards", "__contacts", "__messages"];
+    let tables = ["__agent_config", "__kanban_cards", "__contacts"];
     let mounts = ledger.load_tables(config, files, now, &tables)?;
     let since = last_final(ledger, &cx.plan.run.cycle.name)?;
     let mut warnings = overview.notices.clone();
@@ -48,7 +48,7 @@ pub(super) fn gather(
         warnings,
         cards: cards(&mounts),
         answers: answers(ledger, since, now)?,
-        messages: messages(&mounts),
+        messages: messages(ledger, &mounts)?,
         own_schedules: own_schedules(cx, ledger)?,
     })
 }
@@ -103,31 +103,30 @@ fn cards(mounts: &Mounts) -> Vec<Card> {
         .collect()
 }
 
-fn messages(mounts: &Mounts) -> Vec<NewMessage> {
+fn messages(ledger: &mut LedgerWorker, mounts: &Mounts) -> Result<Vec<NewMessage>, WorkerError> {
     let normalised = |text: &str| text.trim().to_lowercase();
     let instructing: Vec<(String, String)> = rows(mounts, "__contacts")
         .filter(|r| r.flag("may_instruct"))
         .map(|r| (r.text("channel"), normalised(&r.text("normalized_address"))))
         .collect();
-    let mut new: Vec<(i64, NewMessage)> = rows(mounts, "__messages")
-        .filter(|r| r.flag("is_new") && !r.flag("is_outbound"))
-        .map(|r| {
-            let (channel, from) = (r.text("channel"), r.text("from_address"));
-            let may_instruct = instructing.contains(&(channel.clone(), normalised(&from)));
-            let message = NewMessage {
-                id: r.text("message_id"),
-                channel,
-                from,
-                subject: r.optional("subject"),
-                body: r.text("body"),
-                at: r.text("timestamp"),
-                may_instruct,
-            };
-            (r.get("seq").and_then(Value::as_int).unwrap_or(0), message)
-        })
-        .collect();
-    new.sort_by_key(|(seq, _)| *seq);
-    new.into_iter().take(MESSAGES).map(|(_, m)| m).collect()
+    let sql = "SELECT message_id, channel, from_address, subject, body, timestamp FROM messages \
+               WHERE direction = 'in' AND NOT handled ORDER BY seq";
+    let new = ledger.query(sql, MESSAGES)?;
+    let message = |row| {
+        let text = |name| column(&new, row, name).unwrap_or_default();
+        let (channel, from) = (text("channel"), text("from_address"));
+        let may_instruct = instructing.contains(&(channel.clone(), normalised(&from)));
+        NewMessage {
+            id: text("message_id"),
+            channel,
+            from,
+            subject: column(&new, row, "subject"),
+            body: text("body"),
+            at: text("timestamp"),
+            may_instruct,
+        }
+    };
+    Ok((0..new.rows.len()).map(message).collect())
 }
 
 fn column(rows: &Rows, row: usize, name: &str) -> Option<String> {

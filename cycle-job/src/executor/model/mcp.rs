@@ -221,10 +221,10 @@ fn offer(
         tools.iter().filter(wanted).take(TOOLS).map(|t| declaration(config, t)).collect();
     let pins: Vec<ToolPin> =
         declarations.iter().map(|d| ToolPin { name: d.name.clone(), hash: hash(d) }).collect();
-    let changed = block_in_place(|| ledger.pin_tools(&pins, &[], cx.now()))?;
+    let changed = block_in_place(|| ledger.pin_tools(&pins, &cx.plan.run.approvals, cx.now()))?;
     for name in &changed {
         notes.push(format!(
-            "the MCP tool {name} is not what it was when it was first used; it is not offered until it is so again"
+            "the MCP tool {name} is not what it was when it was first used; it is not offered until it is so again or a person approves it"
         ));
     }
     Ok(declarations.into_iter().filter(|d| !changed.contains(&d.name)).collect())

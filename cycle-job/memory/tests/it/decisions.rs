@@ -1,0 +1,123 @@
+//! What the agent proposes about itself, and what people decide.
+
+use cicada_contract::PlanConfig;
+use cicada_contract::plan::{Approval, CharterPolicy, Decision};
+use cicada_memory::{LedgerWorker, Mounts, Value};
+
+use crate::faults::{mounted, ok};
+use crate::ledger::place_memory;
+use crate::support::{Place, config, now};
+
+#[test]
+fn a_charter_edit_follows_the_policy() {
+    let place = Place::new();
+    let (mut ledger, mut memory, _) = mounted(&place);
+    ok(
+        &mut memory,
+        "UPDATE __agent_config SET charter = 'Watch prices.' || char(10) || 'Tell sales.', short_description = 'A watcher'",
+    );
+    let edits = memory.edits();
+    let with = |policy| PlanConfig {
+        self_management: cicada_contract::plan::SelfManagement { charter: policy, ..Default::default() },
+        ..config()
+    };
+    let report = ledger.apply_edits(&edits, &with(CharterPolicy::Propose), "c1", now()).unwrap();
+    assert_eq!((report.asks[0].kind.as_str(), report.asks[0].summary.as_str()), ("charter", "Tell sales."));
+    let charter = |ledger: &mut LedgerWorker, config: &PlanConfig| {
+        ledger.load_mounts(config, &[], now()).unwrap().rows("__agent_config")[0][1].clone()
+    };
+    assert_eq!(charter(&mut ledger, &config()), "Watch prices.".into(), "a proposal is not in force");
+    ok(&mut memory, "UPDATE __agent_config SET short_description = 'A watcher of prices'");
+    let mut memory = place_memory(&ledger.load_mounts(&config(), &[], now()).unwrap());
+    ok(&mut memory.1, "UPDATE __agent_config SET charter = 'Applied.'");
+    ledger.apply_edits(&memory.1.edits(), &with(CharterPolicy::Apply), "c2", now()).unwrap();
+    assert_eq!(charter(&mut ledger, &config()), "Applied.".into());
+    let git = PlanConfig { charter: "Edited in Git.".into(), ..config() };
+    assert_eq!(charter(&mut ledger, &git), "Edited in Git.".into(), "an edit of the manifest wins");
+    let denied = place_memory(&Mounts {
+        policy: ledger.load_mounts(&with(CharterPolicy::Deny), &[], now()).unwrap().policy,
+        ..ledger.load_mounts(&config(), &[], now()).unwrap()
+    })
+    .1
+    .batch("UPDATE __agent_config SET charter = 'x'")
+    .unwrap();
+    assert!(denied.text.contains("the manifest denies it"), "{}", denied.text);
+}
+
+/// A ledger with one open proposal of a charter; its id and hash.
+fn proposed(place: &Place) -> (LedgerWorker, String, String) {
+    let (mut ledger, mut memory, _) = mounted(place);
+    ok(&mut memory, "UPDATE __agent_config SET charter = 'Watch prices daily.'");
+    let report = ledger.apply_edits(&memory.edits(), &config(), "c1", now()).unwrap();
+    (ledger, report.asks[0].id.clone(), report.asks[0].hash.clone())
+}
+
+fn in_force(ledger: &mut LedgerWorker, config: &PlanConfig) -> Value {
+    ledger.load_mounts(config, &[], now()).unwrap().rows("__agent_config")[0][1].clone()
+}
+
+#[test]
+fn an_approved_charter_is_in_force_until_the_manifest_is_edited() {
+    let place = Place::new();
+    let (mut ledger, id, hash) = proposed(&place);
+    let approval = Approval::parse(&format!("{id}-{hash}"), Decision::Approved, "annotation").unwrap();
+    let told = ledger.decide_proposals(std::slice::from_ref(&approval), &config(), "c2", now()).unwrap();
+    assert!(told[0].contains("approved by annotation"), "{told:?}");
+    assert_eq!(in_force(&mut ledger, &config()), "Watch prices daily.".into());
+    // Again with each cycle, and after an answer was lost: it counts once.
+    ledger.killer().kill();
+    assert_eq!(
+        ledger.decide_proposals(std::slice::from_ref(&approval), &config(), "c3", now()).unwrap(),
+        Vec::<String>::new()
+    );
+    let overview = ledger.overview(now(), "UTC").unwrap();
+    assert_eq!((overview.asks.len(), overview.notices), (0, told));
+    assert_eq!(
+        ledger.query("SELECT field, old_value, new_value, actor FROM config_changes", 9).unwrap().rows,
+        [["charter".into(), "Watch prices.".into(), "Watch prices daily.".into(), Value::from("person")]]
+    );
+    let edited = PlanConfig { charter: "Edited in Git.".into(), ..config() };
+    assert_eq!(in_force(&mut ledger, &edited), "Edited in Git.".into());
+    // The agent proposes the same text over the edited manifest: the old approval is not one of that.
+    let mut memory = place_memory(&ledger.load_mounts(&edited, &[], now()).unwrap()).1;
+    let update = "UPDATE __agent_config SET charter = 'Watch prices daily.'";
+    ok(&mut memory, update);
+    ledger.apply_edits(&memory.edits(), &edited, "c4", now()).unwrap();
+    ledger.decide_proposals(&[approval], &edited, "c5", now()).unwrap();
+    assert_eq!(in_force(&mut ledger, &edited), "Edited in Git.".into());
+    assert_eq!(ledger.overview(now(), "UTC").unwrap().asks.len(), 1);
+}
+
+#[test]
+fn only_what_the_person_saw_is_approved() {
+    let place = Place::new();
+    let (mut ledger, id, hash) = proposed(&place);
+    let mut decide = |text: String, decision, config: &PlanConfig| {
+        let approval = Approval::parse(&text, decision, "").unwrap();
+        let told = ledger.decide_proposals(&[approval], config, "c2", now()).unwrap();
+        (told, in_force(&mut ledger, config))
+    };
+    let stays = |charter: &str| (Vec::<String>::new(), Value::from(charter));
+    let other: String = hash.chars().rev().collect();
+    for text in [format!("{id}-{other}"), format!("charter-00000000-{hash}")] {
+        assert_eq!(decide(text, Decision::Approved, &config()), stays("Watch prices."));
+    }
+    let edited = PlanConfig { charter: "Edited in Git.".into(), ..config() };
+    let (told, charter) = decide(format!("{id}-{hash}"), Decision::Approved, &edited);
+    assert!(told[0].contains("the manifest was edited after it"), "{told:?}");
+    assert_eq!(charter, "Edited in Git.".into());
+    assert_eq!(decide(format!("{id}-{hash}"), Decision::Approved, &config()), stays("Watch prices."));
+}
+
+#[test]
+fn a_rejected_proposal_is_told_and_not_in_force() {
+    let place = Place::new();
+    let (mut ledger, id, hash) = proposed(&place);
+    let no = Approval { id, hash, decision: Decision::Rejected, by: "ann".into() };
+    let told = ledger.decide_proposals(std::slice::from_ref(&no), &config(), "c2", now()).unwrap();
+    assert!(told[0].ends_with("was rejected by ann"), "{told:?}");
+    assert_eq!(in_force(&mut ledger, &config()), "Watch prices.".into());
+    let late = Approval { decision: Decision::Approved, ..no };
+    ledger.decide_proposals(&[late], &config(), "c3", now()).unwrap();
+    assert_eq!(in_force(&mut ledger, &config()), "Watch prices.".into(), "the first decision stays");
+}
