@@ -40,9 +40,9 @@ use crate::work_dir::WorkDir;
 /// Runs the program that `args` names.
 ///
 /// A worker is entered before anything else happens: its sandbox holds for the calling thread only, so
-/// no other thread may exist yet.
-pub fn entry(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args: Vec<OsString> = args.into_iter().collect();
+/// no other thread may exist yet. (A `Vec` and not any iterator: a generic function would be compiled, with
+/// the whole cycle behind it, once more in each program that calls it.)
+pub fn entry(args: Vec<OsString>) -> ExitCode {
     if args.get(1).is_some_and(|a| a == "worker") {
         let rest: Vec<String> = args.iter().skip(2).map(|a| a.to_string_lossy().into_owned()).collect();
         return cicada_memory::worker_main(rest);

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cicada_cycle_job::entry(std::env::args_os())
+    cicada_cycle_job::entry(std::env::args_os().collect())
 }

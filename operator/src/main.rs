@@ -19,7 +19,7 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         Command::Run(args) => {
             telemetry::start(args.log_format, &args.log)?;
-            tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(run::run(args))
+            run::run(args)
         }
     }
 }

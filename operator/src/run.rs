@@ -44,8 +44,13 @@ struct Memo {
     failures: Mutex<HashMap<Key, u32>>,
 }
 
-/// Runs until SIGTERM, or until the Lease is lost.
-pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+/// Runs until SIGTERM, or until the Lease is lost. Here and not in the program, which would compile all of
+/// it once more.
+pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(args))
+}
+
+async fn serve(args: RunArgs) -> anyhow::Result<ExitCode> {
     let config = Config::load(args.config.as_deref())?;
     let mut kube_config =
         kube::Config::infer().await.context("found neither a service account nor a kubeconfig")?;

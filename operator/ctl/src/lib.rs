@@ -18,16 +18,15 @@ use clap::Parser;
 /// Exit code for a wrong command line, as clap has it too.
 const EXIT_USAGE: u8 = 2;
 
-/// Runs the program.
-pub fn entry(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args: Vec<OsString> = args.into_iter().collect();
+/// Runs the program. Not generic, so that it is compiled here and not once more in each program.
+pub fn entry(mut args: Vec<OsString>) -> ExitCode {
     // Both must come before the runtime starts: a worker's sandbox holds for its only thread.
     if args.get(1).is_some_and(|a| a == "worker") {
         return cicada_cycle_job::entry(args);
     }
     if args.get(1).is_some_and(|a| a == "cycle-job") {
-        let rest = args.iter().enumerate().filter(|(n, _)| *n != 1).map(|(_, a)| a.clone());
-        return cicada_cycle_job::entry(rest);
+        args.remove(1);
+        return cicada_cycle_job::entry(args);
     }
     let cli = match args::Cli::try_parse_from(args) {
         Ok(cli) => cli,

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cicadactl::entry(std::env::args_os())
+    cicadactl::entry(std::env::args_os().collect())
 }
