@@ -4,6 +4,7 @@ mod mounted;
 mod process;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -148,20 +149,15 @@ impl MemoryWorker {
         directory: &Path,
         options: MemoryOptions,
     ) -> Result<Self, WorkerError> {
-        let io = |e: std::io::Error| {
-            Fault::new(FaultKind::Io, format!("{} could not be copied: {e}", file.display()))
-        };
-        let size = std::fs::copy(file, directory.join("memory.db")).map_err(io)?;
+        let size = copy(file, &directory.join("memory.db"))?;
         if size == 0 {
             return Err(Fault::new(FaultKind::Corrupt, "not a SQLite database: the file is empty").into());
         }
         for suffix in ["-wal", "-journal"] {
             let mut log = file.as_os_str().to_owned();
             log.push(suffix);
-            let to = directory.join(format!("memory.db{suffix}"));
-            match std::fs::copy(&log, &to) {
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-                copied => copied.map(|_| ()).map_err(io)?,
+            if Path::new(&log).exists() {
+                copy(Path::new(&log), &directory.join(format!("memory.db{suffix}")))?;
             }
         }
         let room = MemoryOptions { size_limit: options.size_limit.max(size.saturating_mul(2)), ..options };
@@ -303,4 +299,17 @@ impl MemoryWorker {
         }
         change
     }
+}
+
+/// Copies a regular file, for us to write; gives its bytes. Reading a pipe or a device might never end.
+fn copy(from: &Path, to: &Path) -> Result<u64, Fault> {
+    let run = || {
+        if !std::fs::metadata(from)?.is_file() {
+            return Err(std::io::Error::other("it is not a regular file"));
+        }
+        let size = std::fs::copy(from, to)?;
+        std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o600))?;
+        Ok(size)
+    };
+    run().map_err(|e| Fault::new(FaultKind::Io, format!("{} could not be copied: {e}", from.display())))
 }

@@ -7,9 +7,14 @@ use rusqlite::limits::Limit;
 /// Longest text or blob in bytes: one message body or tool result (5 MB) with room, far below the heap limit.
 const LENGTH_MAX: i32 = 16 << 20;
 
+/// Most columns of a table of the agent's.
+pub(crate) const COLUMNS_MAX: i32 = 1000;
+/// As SQLite itself has it: a file of others with more than our own limit would not be read at all.
+pub(crate) const FOREIGN_COLUMNS_MAX: i32 = 2000;
+
 /// Makes `connection` safe for foreign SQL and foreign schemas. WAL with synchronous off: a killed
 /// process loses nothing that was committed; a lost node loses the whole directory anyway.
-pub(crate) fn harden(connection: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn harden(connection: &Connection, columns: i32) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
@@ -17,7 +22,7 @@ pub(crate) fn harden(connection: &Connection) -> rusqlite::Result<()> {
     for (limit, value) in [
         (Limit::SQLITE_LIMIT_LENGTH, LENGTH_MAX),
         (Limit::SQLITE_LIMIT_SQL_LENGTH, 1_000_000),
-        (Limit::SQLITE_LIMIT_COLUMN, 1000),
+        (Limit::SQLITE_LIMIT_COLUMN, columns),
         (Limit::SQLITE_LIMIT_EXPR_DEPTH, 500),
         (Limit::SQLITE_LIMIT_COMPOUND_SELECT, 200),
         (Limit::SQLITE_LIMIT_VDBE_OP, 2_000_000),

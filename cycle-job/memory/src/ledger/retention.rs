@@ -49,16 +49,29 @@ fn used(c: &Connection) -> Result<u64, Fault> {
     Ok((number("PRAGMA page_count")? - number("PRAGMA freelist_count")?) * number("PRAGMA page_size")?)
 }
 
-/// Above the size limit, removes the oldest results and summarised steps.
+/// Above the size limit, removes the oldest results, then the oldest summarised steps.
 pub(crate) fn shrink(c: &Connection, size_limit: u64) -> Result<(), Fault> {
     // A tenth stays free, so that the next cycle can write at all.
     let target = size_limit / 10 * 9;
+    let mut objects = vec![];
     for sql in [
         "DELETE FROM tool_results WHERE result_id IN (SELECT result_id FROM tool_results WHERE result_id NOT IN \
-         (SELECT result_id FROM tool_pins) ORDER BY created_at LIMIT 200)",
-        "DELETE FROM steps WHERE rowid IN (SELECT rowid FROM steps WHERE summarised ORDER BY started_at LIMIT 200)",
+         (SELECT result_id FROM tool_pins) ORDER BY created_at LIMIT 200) RETURNING blob_key",
+        "DELETE FROM steps WHERE rowid IN (SELECT rowid FROM steps WHERE summarised ORDER BY started_at LIMIT 200) RETURNING NULL",
     ] {
-        while used(c)? > target && c.execute(sql, [])? > 0 {}
+        while used(c)? > target {
+            let gone: Vec<Option<String>> =
+                c.prepare_cached(sql)?.query_map([], |r| r.get(0))?.collect::<Result<_, _>>()?;
+            if gone.is_empty() {
+                break;
+            }
+            objects.extend(gone.into_iter().flatten());
+        }
+    }
+    for key in objects {
+        // The running cycle's start: this is also called in the middle of a write, which has no clock.
+        c.prepare_cached("INSERT INTO dropped_blobs SELECT ?1, coalesce(max(started_at), ''), 'size' FROM cycles ON CONFLICT DO NOTHING")?
+            .execute([key])?;
     }
     Ok(())
 }

@@ -139,17 +139,19 @@ type Ends<'a> = Option<(&'a str, i64, i64)>;
 
 /// Number of rows, exact or not, and whether they are more than a sample.
 fn count(c: &Connection, source: &str, ends: Ends<'_>) -> rusqlite::Result<(bool, String)> {
-    if let Some((rowid, first, last)) = ends
-        && last.saturating_sub(first) >= 2 * EXACT_MAX
-    {
-        let rows = estimate(c, source, rowid, first, last)?;
-        if rows > 2 * EXACT_MAX.unsigned_abs() {
-            return Ok((true, format!("~{rows}")));
-        }
+    let about = |rows: u64| format!("~{}", two_digits(rows));
+    let wide = ends.filter(|(_, first, last)| last.saturating_sub(*first) >= EXACT_MAX);
+    let estimated = wide.map(|(rowid, first, last)| estimate(c, source, rowid, first, last)).transpose()?;
+    if let Some(rows) = estimated.filter(|rows| *rows > 2 * EXACT_MAX.unsigned_abs()) {
+        return Ok((true, about(rows)));
     }
     let sql = format!("SELECT count(*) FROM (SELECT 1 FROM {source} LIMIT {})", EXACT_MAX + 1);
     let rows: i64 = c.query_row(&sql, [], |r| r.get(0))?;
-    let text = if rows > EXACT_MAX { format!("~{EXACT_MAX} or more") } else { rows.to_string() };
+    let text = match estimated {
+        _ if rows <= EXACT_MAX => rows.to_string(),
+        Some(estimated) => about(estimated.max(rows.unsigned_abs())),
+        None => format!("~{EXACT_MAX} or more"),
+    };
     Ok((rows > ENDS * 2 + BETWEEN, text))
 }
 
@@ -163,35 +165,73 @@ fn step(first: i64, last: i64, n: i64, parts: i64) -> i64 {
     i64::try_from(span * i128::from(n) / i128::from(parts)).unwrap_or(i64::MAX)
 }
 
-/// Rows of a large table: the span of its rowids times their density at 16 places; two digits are kept.
-fn estimate(c: &Connection, source: &str, rowid: &str, first: i64, last: i64) -> rusqlite::Result<u64> {
-    const PLACES: i64 = 16;
-    const RUN: i64 = 50;
-    let sql = format!(
-        "SELECT count(*), max({rowid}) FROM (SELECT {rowid} FROM {source} WHERE {rowid} >= ?1 ORDER BY {rowid} LIMIT {RUN})"
-    );
-    let mut density = 0.0;
-    let mut statement = c.prepare_cached(&sql)?;
-    for n in 0..PLACES {
-        let at = first + step(first, last, n, PLACES);
-        let (count, end): (i64, Option<i64>) = statement.query_row([at], |r| Ok((r.get(0)?, r.get(1)?)))?;
-        let run = i128::from(end.unwrap_or(at)) - i128::from(at) + 1;
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let part = count as f64 / run.max(1) as f64;
-        density += part;
-    }
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "an estimate"
-    )]
-    let rows = ((i128::from(last) - i128::from(first) + 1) as f64 * density / PLACES as f64) as u64;
+fn two_digits(rows: u64) -> u64 {
     let mut unit = 1;
     while rows / unit >= 100 {
         unit *= 10;
     }
-    Ok((rows + unit / 2) / unit * unit)
+    (rows + unit / 2) / unit * unit
+}
+
+/// Rows read to tell the density at one place.
+const RUN: u32 = 50;
+
+/// A range of rowids and how many rows are in it: exactly, or by the density of its first rows.
+struct Part {
+    to: i64,
+    /// Last rowid that was read.
+    read_to: i64,
+    rows: f64,
+    exact: bool,
+}
+
+fn probe(statement: &mut rusqlite::Statement<'_>, from: i64, to: i64) -> rusqlite::Result<Part> {
+    let row = statement.query_row([from, to], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?;
+    Ok(match row {
+        (RUN, Some(first), Some(last)) if last < to => {
+            // As if it went on like this: too much after a cluster, which a closer look puts right.
+            let rows = 1.0 + f64::from(RUN - 1) * distance(first, to) / distance(first, last);
+            Part { to, read_to: last, rows, exact: false }
+        }
+        (count, ..) => Part { to, read_to: to, rows: count.into(), exact: true },
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+fn distance(from: i64, to: i64) -> f64 {
+    (i128::from(to) - i128::from(from)) as f64
+}
+
+/// Rows of a large table by the density of its rowids at 15 places, which are among those of the sample, so
+/// that they cost no other pages. Where one place says far more than the others (a cluster of numbers in
+/// a wide range), it is looked at closer.
+fn estimate(c: &Connection, source: &str, rowid: &str, first: i64, last: i64) -> rusqlite::Result<u64> {
+    const PLACES: i64 = 15;
+    const CLOSER: usize = 100;
+    let mut statement = c.prepare_cached(&format!(
+        "SELECT count(*), min({rowid}), max({rowid}) FROM (SELECT {rowid} FROM {source} WHERE {rowid} BETWEEN ?1 AND ?2 ORDER BY {rowid} LIMIT {RUN})"
+    ))?;
+    let at = |n: i64| first + step(first, last, n * BETWEEN / PLACES, BETWEEN + 1);
+    let mut parts: Vec<Part> = (0..PLACES)
+        .map(|n| probe(&mut statement, at(n), if n + 1 < PLACES { at(n + 1) - 1 } else { last }))
+        .collect::<Result<_, _>>()?;
+    for _ in 0..CLOSER {
+        parts.sort_by(|a, b| a.rows.total_cmp(&b.rows));
+        let usual = parts[parts.len() / 2].rows;
+        let Some(n) = parts.iter().rposition(|p| !p.exact).filter(|n| parts[*n].rows > 4.0 * usual) else {
+            break;
+        };
+        let Part { to, read_to, .. } = parts.swap_remove(n);
+        let middle = read_to + step(read_to, to, 1, 2);
+        parts.push(Part { to: read_to, read_to, rows: RUN.into(), exact: true });
+        parts.push(probe(&mut statement, read_to + 1, middle.max(read_to + 1))?);
+        if middle.max(read_to + 1) < to {
+            parts.push(probe(&mut statement, middle.max(read_to + 1) + 1, to)?);
+        }
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an estimate")]
+    let rows = parts.iter().map(|p| p.rows).sum::<f64>() as u64;
+    Ok(rows)
 }
 
 /// The CREATE statement on one line without comments, at most 600 bytes.

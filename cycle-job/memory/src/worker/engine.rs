@@ -95,6 +95,8 @@ pub(super) struct Engine {
     pub(super) directory: PathBuf,
     pub(super) limit: Duration,
     pub(super) size_limit: u64,
+    /// A copy of somebody else's file.
+    pub(super) foreign: bool,
     /// Editable mounts as mounted.
     pub(super) base: std::collections::BTreeMap<&'static str, Keyed>,
     pub(super) mounted: bool,
@@ -130,6 +132,7 @@ pub(super) fn serve(port: &Port, options: &WorkerArgs, level: Sandbox) -> Result
         directory: options.directory.clone(),
         limit: Duration::from_secs(options.sql_timeout.max(1)),
         size_limit: options.size_limit,
+        foreign: options.foreign,
         base: std::collections::BTreeMap::new(),
         mounted: false,
         main,
@@ -149,7 +152,7 @@ impl Engine {
         use MemoryRequest as Q;
         self.deadline.set(None);
         match request {
-            Q::Check(check) => reply(&seal::check(&self.connection, check)?),
+            Q::Check(check) => reply(&seal::check(&self.connection, check, self.foreign)?),
             Q::MountImage { tables } => reply(&mount::image(self, &tables)?),
             Q::MountBegin { policy } => reply(&mount::begin(self, *policy)?),
             Q::MountRows { table, clear, rows } => reply(&mount::rows(self, &table, &clear, &rows)?),
@@ -173,10 +176,16 @@ impl Engine {
         };
         let pages = number("PRAGMA page_count")?.saturating_sub(number("PRAGMA freelist_count")?);
         let room = Room { used: pages * number("PRAGMA page_size")?, limit: self.size_limit };
-        // A clock for all of it: a damaged or hostile file must not hold the cycle up.
+        // A clock for all of it: a damaged or hostile file must not hold the cycle up. One transaction: each
+        // of some hundred reads would else lock the file for itself.
         self.deadline.set(Some(self.limit));
+        self.connection.execute_batch("BEGIN")?;
         let text = prompt::text(&self.connection, (&self.main, &self.temp), options, room, &mut self.facts);
         self.deadline.set(None);
+        // Out of memory ends a transaction by itself.
+        if !self.connection.is_autocommit() {
+            self.connection.execute_batch("COMMIT")?;
+        }
         Ok(text)
     }
 }

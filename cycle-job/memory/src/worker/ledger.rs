@@ -96,7 +96,7 @@ impl Ledger {
         use LedgerRequest as Q;
         self.deadline.set(None);
         match request {
-            Q::Check(check) => reply(&seal::check(&self.connection, *check)?),
+            Q::Check(check) => reply(&seal::check(&self.connection, *check, false)?),
             Q::Query { sql, max_rows } => reply(&self.query(sql, *max_rows)?),
             Q::Seal { retention, now } => reply(&self.seal(retention, *now)?),
             Q::PendingOutgoing => reply(&outbox::pending(&self.connection)?),
@@ -176,7 +176,7 @@ impl Ledger {
         self.transaction(|c| retention::apply(c, retention, size_limit, now))?;
         let changed = std::fs::metadata(self.directory.join("ledger.db-wal")).is_ok_and(|m| m.len() > 0);
         seal::checkpoint(&self.connection)?;
-        seal::check(&self.connection, Check::Quick)?;
+        seal::check(&self.connection, Check::Quick, false)?;
         seal::rollback_journal(&self.connection)?;
         let size = std::fs::metadata(self.directory.join("ledger.db"))?.len();
         let tables = seal::durable_tables(&guard_schema::read(&self.connection, "main")?).len();

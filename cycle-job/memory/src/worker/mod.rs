@@ -20,6 +20,7 @@ pub(crate) use seal::{COMPACTED, durable_tables};
 pub(crate) use unpack::UnpackReply;
 pub(crate) use warnings::similar;
 
+use crate::guard::limits;
 use crate::protocol::{Fault, FaultKind, Frame, Hello, Port, WorkerArgs};
 use crate::{Sandbox, capi, sandbox, sys};
 
@@ -86,9 +87,12 @@ pub(crate) fn open(
         return Err(Fault::new(FaultKind::Build, problem));
     }
     let connection = rusqlite::Connection::open(path)?;
-    crate::guard::limits::harden(&connection)?;
+    limits::harden(
+        &connection,
+        if options.foreign { limits::FOREIGN_COLUMNS_MAX } else { limits::COLUMNS_MAX },
+    )?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
-    crate::guard::limits::cap_size(&connection, options.size_limit)?;
+    limits::cap_size(&connection, options.size_limit)?;
     let user_version = connection.query_row("PRAGMA user_version", [], |r| r.get(0))?;
     Ok((connection, Hello { sandbox: level, user_version, created, dirty }))
 }

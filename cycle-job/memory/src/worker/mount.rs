@@ -186,7 +186,7 @@ pub(super) fn assert_clean(engine: &mut Engine) -> Result<(), Fault> {
         .temp
         .values()
         .filter(|o| !o.name.starts_with("sqlite_"))
-        .chain(engine.main.values().filter(|o| names::is_reserved(&o.name)))
+        .chain(engine.main.values().filter(|o| !engine.foreign && names::is_reserved(&o.name)))
         .map(|o| o.name.as_str())
         .collect();
     if left.is_empty() {

@@ -10,18 +10,30 @@ use crate::guard::schema::{self, Schema};
 use crate::memory::{Check, Sealed};
 use crate::protocol::{Fault, FaultKind};
 
-/// Runs SQLite's own check; the first problems are the message.
-pub(super) fn check(connection: &Connection, check: Check) -> Result<(), Fault> {
-    let pragma = match check {
-        Check::Quick => "PRAGMA quick_check(5)",
-        Check::Integrity => "PRAGMA integrity_check(5)",
+/// Runs SQLite's own check; the first problems are the message. In a `foreign` file a virtual table may be
+/// of a kind that is not here: then the other tables are checked one by one.
+pub(super) fn check(connection: &Connection, check: Check, foreign: bool) -> Result<(), Fault> {
+    let name = match check {
+        Check::Quick => "quick_check",
+        Check::Integrity => "integrity_check",
     };
-    let problems: Vec<String> =
-        connection.prepare(pragma)?.query_map([], |r| r.get(0))?.collect::<Result<_, _>>()?;
-    if problems == ["ok"] {
-        return Ok(());
+    let damaged = |what: &str| Fault::new(FaultKind::Corrupt, format!("the database is damaged: {what}"));
+    let run = |pragma: &str| -> Result<(), Fault> {
+        let problems: Vec<String> =
+            connection.prepare(pragma)?.query_map([], |r| r.get(0))?.collect::<Result<_, _>>()?;
+        if problems == ["ok"] { Ok(()) } else { Err(damaged(&problems.join("; "))) }
+    };
+    match run(&format!("PRAGMA {name}(5)")) {
+        Err(fault) if fault.kind == FaultKind::Sql && foreign => {
+            let tables: Vec<String> = connection
+                .prepare("SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'")?
+                .query_map([], |r| r.get(0))?
+                .collect::<Result<_, _>>()?;
+            tables.iter().try_for_each(|table| run(&format!("PRAGMA {name}({})", quote(table))))
+        }
+        Err(fault) if fault.kind == FaultKind::Sql => Err(damaged(&fault.message)),
+        done => done,
     }
-    Err(Fault::new(FaultKind::Corrupt, format!("the database is damaged: {}", problems.join("; "))))
 }
 
 /// Tables that the agent made: no shadow tables, none of SQLite's.
@@ -36,7 +48,12 @@ pub(crate) fn durable_tables(schema: &Schema) -> Vec<String> {
     let shadow = |name: &str| {
         let name = name.to_lowercase();
         name.rsplit_once('_').is_some_and(|(base, end)| {
-            ["data", "idx", "content", "docsize", "config"].contains(&end)
+            // Of fts5; of fts4 and rtree, which a file of others may have.
+            [
+                "data", "idx", "content", "docsize", "config", "segments", "segdir", "stat", "node", "rowid",
+                "parent",
+            ]
+            .contains(&end)
                 && virtuals.iter().any(|v| v == base)
         })
     };
@@ -69,7 +86,9 @@ pub(super) fn count(connection: &Connection, tables: &[String]) -> Result<Vec<Ta
 /// Makes the file whole: no temporary table, the log in the file, the header as other tools expect it.
 pub(super) fn seal(engine: &mut Engine, user_version: i32) -> Result<(Sealed, bool), Fault> {
     assert_clean(engine)?;
-    schema::allowed(&engine.main).map_err(|m| Fault::new(FaultKind::Schema, m))?;
+    if !engine.foreign {
+        schema::allowed(&engine.main).map_err(|m| Fault::new(FaultKind::Schema, m))?;
+    }
     let connection = &engine.connection;
     let found: i32 = connection.query_row("PRAGMA user_version", [], |r| r.get(0))?;
     if found != user_version {
@@ -78,7 +97,7 @@ pub(super) fn seal(engine: &mut Engine, user_version: i32) -> Result<(Sealed, bo
     let wal = engine.directory.join("memory.db-wal");
     let changed = std::fs::metadata(&wal).is_ok_and(|m| m.len() > 0);
     checkpoint(connection)?;
-    check(connection, Check::Quick)?;
+    check(connection, Check::Quick, engine.foreign)?;
     rollback_journal(connection)?;
     let compacted = changed && compact(engine)?;
     let name = if compacted { COMPACTED } else { "memory.db" };

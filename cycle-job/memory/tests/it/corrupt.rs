@@ -254,37 +254,3 @@ fn archives_of_every_wrong_kind_have_their_class() {
     );
     assert!(run(&window(23)).is_ok());
 }
-
-#[test]
-fn files_that_we_did_not_make_are_opened_as_copies() {
-    let place = Place::new();
-    let file = place.dir.path().join("History");
-    let c = Connection::open(&file).unwrap();
-    c.execute_batch(
-        "PRAGMA journal_mode = WAL; CREATE TABLE urls (id INTEGER PRIMARY KEY AUTOINCREMENT, url LONGVARCHAR, title LONGVARCHAR, visit_count INTEGER DEFAULT 0 NOT NULL, last_visit_time INTEGER NOT NULL);
-         CREATE TABLE visits (id INTEGER PRIMARY KEY, url INTEGER NOT NULL, visit_time INTEGER NOT NULL); CREATE INDEX visits_url_index ON visits (url); CREATE TABLE __migrations (v);
-         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 500) INSERT INTO urls SELECT i, 'https://example.com/' || i, 'Page ' || i, i % 7, 13300000000000000 + i FROM n",
-    )
-    .unwrap();
-    let before =
-        (std::fs::read(&file).unwrap(), std::fs::read(place.dir.path().join("History-wal")).unwrap());
-    let copy = Place::new();
-    let mut worker = MemoryWorker::open_copy(&launcher(), &file, &copy.memory_dir(), options()).unwrap();
-    let prompt = worker.schema_prompt(&PromptOptions::default()).unwrap();
-    assert!(
-        prompt.contains("urls, 500 rows [durable]") && prompt.contains("url LONGVARCHAR: URL"),
-        "{prompt}"
-    );
-    let done = worker.batch("DELETE FROM urls WHERE visit_count = 0; SELECT count(*) FROM urls").unwrap();
-    assert!(done.text.contains("429"), "{}", done.text);
-    drop(worker);
-    assert_eq!(
-        (std::fs::read(&file).unwrap(), std::fs::read(place.dir.path().join("History-wal")).unwrap()),
-        before,
-        "the file is only read"
-    );
-    std::fs::write(&file, b"not a database, really not a database").unwrap();
-    let error =
-        MemoryWorker::open_copy(&launcher(), &file, &Place::new().memory_dir(), options()).unwrap_err();
-    assert!(error.is_corrupt() && error.to_string().contains("not a SQLite database"), "{error}");
-}

@@ -5,7 +5,7 @@ use cicada_memory::ledger::{
     BeginCycle, EndKind, FinishCycle, HumanAnswer, HumanRequest, OutboxState, OutboxUpdate, OutgoingMessage,
     ToolResultRecord,
 };
-use cicada_memory::{LedgerWorker, MemoryWorker, Mounts, Value};
+use cicada_memory::{FaultKind, LedgerOptions, LedgerWorker, MemoryWorker, Mounts, Value};
 
 use crate::faults::{mounted, ok, one};
 use crate::support::{Place, config, now};
@@ -215,9 +215,23 @@ fn what_waits_is_never_swept_by_the_retention() {
 }
 
 #[test]
+fn a_full_ledger_with_nothing_to_give_up_says_what_to_do() {
+    let place = Place::new();
+    let limit = LedgerOptions { size_limit: 1 << 20, ..Default::default() };
+    let mut ledger =
+        LedgerWorker::spawn(&crate::support::launcher(), &place.dir.path().join("ledger"), limit).unwrap();
+    let large = crate::path::message("m1", &"x".repeat(2 << 20));
+    let error = ledger.ingest(&[large], now()).unwrap_err();
+    assert_eq!(error.fault(), Some(FaultKind::Full));
+    assert!(error.to_string().contains("spec.memory.ledgerSizeLimit"), "{error}");
+    let small = ledger.ingest(&[crate::path::message("m1", "unread")], now()).unwrap();
+    assert_eq!(small.new, 1, "nothing of the failed one was kept");
+}
+
+#[test]
 fn a_ledger_above_its_limit_gives_up_old_results_only() {
     let place = Place::new();
-    let limit = cicada_memory::LedgerOptions { size_limit: 2 << 20, ..Default::default() };
+    let limit = LedgerOptions { size_limit: 2 << 20, ..Default::default() };
     let mut ledger =
         LedgerWorker::spawn(&crate::support::launcher(), &place.dir.path().join("ledger"), limit).unwrap();
     ledger.ingest(&[crate::path::message("m1", "unread")], now()).unwrap();

@@ -6,6 +6,7 @@ mod attacks;
 mod corrupt;
 mod decisions;
 mod faults;
+mod foreign;
 mod kills;
 mod ledger;
 mod path;
