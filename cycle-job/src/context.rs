@@ -11,6 +11,7 @@ use cicada_memory::Launcher;
 use cicada_memory::ledger::StepRecord;
 use jiff::Timestamp;
 
+use crate::phase::base::Base;
 use crate::secrets::Secrets;
 use crate::shutdown::Shutdown;
 use crate::work_dir::WorkDir;
@@ -29,6 +30,8 @@ pub struct Context {
     pub shutdown: Shutdown,
     /// Resource numbers of this plan.
     pub resources: Resources,
+    /// What restore learned of the memory that the cycle starts from.
+    pub base: Base,
     times: Mutex<Vec<PhaseTime>>,
     /// What stays of an executor that fails: its spend, and calls that may have changed the world.
     spent: Mutex<Usage>,
@@ -53,6 +56,7 @@ impl Context {
             secrets,
             shutdown,
             resources,
+            base: Base::default(),
             times: Mutex::default(),
             spent: Mutex::default(),
             intents: Mutex::default(),

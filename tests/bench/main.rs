@@ -1,7 +1,10 @@
 //! Benchmarks of whole programs. Each number stands beside a floor measured in the same run, since
 //! absolute times say more about the machine than about the program.
 
+mod bytes;
+
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -19,7 +22,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
     let name = std::env::args().nth(1);
-    let benches: [(&str, Bench); 2] = [("cycle", cycle), ("start", start)];
+    let benches: [(&str, Bench); 3] = [("cycle", cycle), ("bytes", bytes::bytes), ("start", start)];
     let mut ran = 0;
     for (bench, run) in benches {
         if name.as_deref().is_none_or(|wanted| wanted == bench) {
@@ -31,10 +34,22 @@ fn main() -> ExitCode {
         }
     }
     if ran == 0 {
-        eprintln!("no such benchmark; there are: cycle, start");
+        eprintln!("no such benchmark; there are: cycle, bytes, start");
         return ExitCode::from(2);
     }
     ExitCode::SUCCESS
+}
+
+/// Twenty rows, spread over the table.
+const CHANGE: &str = "UPDATE rows SET n = n + 1 WHERE id % (SELECT max(id) / 20 FROM rows) = 0";
+
+/// Times of one cycle, from the start of its process.
+struct Took {
+    whole: Duration,
+    /// Until the executor began.
+    first_sql: Duration,
+    /// Of the phase.
+    restore: Duration,
 }
 
 /// An agent in a directory store, worked by the real program.
@@ -54,8 +69,8 @@ impl Agent {
         self.folder.path().join(name)
     }
 
-    /// One cycle of `sql`; gives its wall time.
-    fn cycle(&mut self, sql: &str) -> Result<Duration> {
+    /// One cycle of `sql`.
+    fn cycle(&mut self, sql: &str) -> Result<Took> {
         self.cycles += 1;
         let config: PlanConfig = serde_json::from_value(json!({
             "version": 1,
@@ -80,7 +95,7 @@ impl Agent {
         let work = self.path("work");
         fs::create_dir_all(&work)?;
         let begin = Instant::now();
-        let status = Command::new(program()?)
+        let mut process = Command::new(program()?)
             .arg("run")
             .arg("--config")
             .arg(self.path("config.json"))
@@ -90,28 +105,42 @@ impl Agent {
             .arg(&work)
             .arg("--report")
             .arg(self.path("report.json"))
+            .env("CICADA_LOG", "info")
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()?;
-        let took = begin.elapsed();
-        if !status.success() {
-            return Err(format!(
-                "{status}: {}",
-                fs::read_to_string(self.path("report.json")).unwrap_or_default()
-            )
-            .into());
+            .stderr(Stdio::piped())
+            .spawn()?;
+        // The log tells when the executor begins.
+        let mut first_sql = Duration::ZERO;
+        for line in BufReader::new(process.stderr.take().ok_or("no log")?).lines() {
+            if first_sql.is_zero() && line?.contains(r#""phase":"execute""#) {
+                first_sql = begin.elapsed();
+            }
         }
-        Ok(took)
+        let status = process.wait()?;
+        let whole = begin.elapsed();
+        let report = fs::read_to_string(self.path("report.json")).unwrap_or_default();
+        if !status.success() {
+            return Err(format!("{status}: {report}").into());
+        }
+        let report: serde_json::Value = serde_json::from_str(&report)?;
+        if std::env::var("PHASES").is_ok() {
+            eprintln!("{:>8.1} ms  {}", ms(whole), report["phases"]);
+        }
+        let restore = report["phases"].as_array().into_iter().flatten().find(|p| p["phase"] == "restore");
+        let restore = restore.and_then(|p| p["ms"].as_u64()).ok_or("the report names no restore")?;
+        Ok(Took { whole, first_sql, restore: Duration::from_millis(restore) })
     }
 
-    /// The memory archive of HEAD's current snapshot.
-    fn archive(&self) -> Result<PathBuf> {
-        let base = self.path("store/bench/agent");
-        let head: serde_json::Value = serde_json::from_slice(&fs::read(base.join("HEAD.json"))?)?;
-        let snapshots = head["snapshots"].as_array().ok_or("HEAD lists no snapshots")?;
-        let current =
-            snapshots.iter().find(|s| s["id"] == head["current"]).ok_or("HEAD has no current snapshot")?;
-        Ok(base.join(current["memory"]["key"].as_str().ok_or("the snapshot has no memory")?))
+    /// Fills the memory with this many MB. Half of each row compresses, half does not: like text with keys and
+    /// numbers.
+    fn fill(&mut self, megabytes: u64) -> Result<()> {
+        let done = self.cycle(&format!(
+            "CREATE TABLE rows(id INTEGER PRIMARY KEY, text TEXT, noise BLOB, n INTEGER DEFAULT 0);
+             WITH RECURSIVE s(v) AS (SELECT 1 UNION ALL SELECT v + 1 FROM s WHERE v < {})
+             INSERT INTO rows(id, text, noise) SELECT v, printf('%0500d', v), randomblob(480) FROM s;",
+            megabytes * 1000
+        ));
+        done.map(|_| ())
     }
 }
 
@@ -142,39 +171,51 @@ fn floor(archive: &Path, folder: &Path) -> Result<Duration> {
     Ok(begin.elapsed())
 }
 
+/// The whole archive that the current snapshot's memory is made of.
+fn whole_archive(agent: &Agent) -> Result<PathBuf> {
+    let folder = agent.path("store/bench/agent/snapshots");
+    let mut found = vec![];
+    for snapshot in fs::read_dir(folder)? {
+        let path = snapshot?.path().join("memory.db.zst");
+        if let Ok(meta) = fs::metadata(&path) {
+            found.push((meta.modified()?, path));
+        }
+    }
+    found.sort();
+    Ok(found.pop().ok_or("there is no whole archive")?.1)
+}
+
 fn cycle() -> Result<()> {
     println!(
         "### Whole cycle against the floor (read + zstd -d + quick_check + zstd -3 + write by the C tools)\n"
     );
-    println!("| memory | archive | floor | nothing changes | 20 rows change | ratio (20 rows) |");
-    println!("|---|---|---|---|---|---|");
+    println!(
+        "| memory | archive | floor | nothing changes | of it restore | 20 rows change | ratio | over the floor |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
     let large = std::env::var("LARGE").is_ok().then_some(1000);
     for megabytes in SIZES.into_iter().chain(large) {
         let mut agent = Agent::new()?;
-        // Half of each row compresses, half does not: like text with keys and numbers.
-        agent.cycle(&format!(
-            "CREATE TABLE rows(id INTEGER PRIMARY KEY, text TEXT, noise BLOB, n INTEGER DEFAULT 0);
-             WITH RECURSIVE s(v) AS (SELECT 1 UNION ALL SELECT v + 1 FROM s WHERE v < {})
-             INSERT INTO rows(id, text, noise) SELECT v, printf('%0500d', v), randomblob(480) FROM s;",
-            megabytes * 1000
-        ))?;
-        let (mut floors, mut empty, mut changes) = (vec![], vec![], vec![]);
+        agent.fill(megabytes)?;
+        let (mut floors, mut empty, mut restores, mut changes) = (vec![], vec![], vec![], vec![]);
         for _ in 0..ROUNDS {
-            floors.push(floor(&agent.archive()?, agent.folder.path())?);
-            empty.push(agent.cycle("SELECT 1")?);
-            changes.push(
-                agent.cycle("UPDATE rows SET n = n + 1 WHERE id % (SELECT max(id) / 20 FROM rows) = 0")?,
-            );
+            floors.push(floor(&whole_archive(&agent)?, agent.folder.path())?);
+            let nothing = agent.cycle("SELECT 1")?;
+            empty.push(nothing.whole);
+            restores.push(nothing.restore);
+            changes.push(agent.cycle(CHANGE)?.whole);
         }
-        let archive = fs::metadata(agent.archive()?)?.len();
-        let (floor, empty, change) = (median(floors), median(empty), median(changes));
+        let archive = fs::metadata(whole_archive(&agent)?)?.len();
+        let (floor, change) = (median(floors), median(changes));
         println!(
-            "| {megabytes} MB | {:.1} MB | {:.3} s | {:.3} s | {:.3} s | {:.2} |",
+            "| {megabytes} MB | {:.1} MB | {:.3} s | {:.3} s | {:.3} s | {:.3} s | {:.2} | {:.0} ms |",
             mb(archive),
             floor.as_secs_f64(),
-            empty.as_secs_f64(),
+            median(empty).as_secs_f64(),
+            median(restores).as_secs_f64(),
             change.as_secs_f64(),
-            change.as_secs_f64() / floor.as_secs_f64()
+            change.as_secs_f64() / floor.as_secs_f64(),
+            ms(change) - ms(floor),
         );
     }
     println!();
@@ -184,25 +225,31 @@ fn cycle() -> Result<()> {
 fn start() -> Result<()> {
     let mut agent = Agent::new()?;
     agent.cycle("CREATE TABLE t(a)")?;
-    let mut times = vec![];
-    let mut floors = vec![];
+    let (mut times, mut starts, mut floors) = (vec![], vec![], vec![]);
     for _ in 0..ROUNDS {
-        times.push(agent.cycle("SELECT 1")?);
+        let took = agent.cycle("SELECT 1")?;
+        times.push(took.whole);
+        starts.push(took.first_sql);
         let begin = Instant::now();
         sh(r#"sqlite3 :memory: "SELECT 1""#, &[])?;
         floors.push(begin.elapsed());
     }
     let size = fs::metadata(program()?)?.len();
     println!(
-        "### Smallest cycle\n\n| whole cycle of an empty memory | sqlite3 of one statement | program |\n|---|---|---|"
+        "### Smallest cycle\n\n| start of the process to first SQL | whole cycle | sqlite3 of one statement | program |\n|---|---|---|---|"
     );
     println!(
-        "| {:.3} s | {:.3} s | {:.1} MB |\n",
-        median(times).as_secs_f64(),
-        median(floors).as_secs_f64(),
+        "| {:.0} ms | {:.0} ms | {:.0} ms | {:.1} MB |\n",
+        ms(median(starts)),
+        ms(median(times)),
+        ms(median(floors)),
         mb(size)
     );
     Ok(())
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a size for people")]

@@ -38,6 +38,6 @@ pub use prompt::PromptOptions;
 pub use protocol::FaultKind;
 pub use sandbox::Sandbox;
 pub use tool::{BatchError, BatchResult, StatementResult};
-pub use unpack::{UnpackError, UnpackLimits, Unpacked, unpack};
+pub use unpack::{UnpackError, UnpackLimits, Unpacked, unpack, unpack_chain};
 pub use value::{Row, Rows, Value};
-pub use worker::worker_main;
+pub use worker::{Link, worker_main};

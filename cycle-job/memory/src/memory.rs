@@ -271,8 +271,14 @@ impl MemoryWorker {
 
     /// Checkpoints, checks and closes the file in the form that other tools read. Call after [`Self::unmount`].
     pub fn seal(&mut self) -> Result<Sealed, WorkerError> {
-        let (sealed, compacted): (Sealed, bool) =
-            self.ask(&MemoryRequest::Seal { user_version: self.user_version })?;
+        self.seal_checked(Check::Quick)
+    }
+
+    /// As [`Self::seal`], with the check of one's choice. A file in which nothing was changed is not checked.
+    pub fn seal_checked(&mut self, check: Check) -> Result<Sealed, WorkerError> {
+        let always = self.created || self.dirty;
+        let request = MemoryRequest::Seal { user_version: self.user_version, check, always };
+        let (sealed, compacted): (Sealed, bool) = self.ask(&request)?;
         if compacted {
             // The worker may not rename; its connection is closed first.
             self.child = None;

@@ -13,8 +13,9 @@ use tokio::task::block_in_place;
 use crate::context::Context;
 use crate::failure::Classified;
 use crate::phase::acquire::Claim;
+use crate::phase::fetch::fetch;
 use crate::phase::ingest::begin;
-use crate::phase::restore::{RestoreError, fetch};
+use crate::phase::restore::RestoreError;
 
 /// Why a checkpoint could not be published. The call that it was for is not made.
 #[derive(Debug, thiserror::Error)]

@@ -38,12 +38,24 @@ impl Classified for PersistError {
 
 /// Packs what changed and publishes it.
 pub async fn persist(cx: &Context, claim: &mut Claim, sealed: Sealed) -> Result<Finished, Failure> {
-    let memory_archive =
-        pack(cx, "memory", sealed.memory.changed || claim.base().is_none_or(|b| b.memory.is_none())).await?;
-    let ledger_archive = pack(cx, "ledger", true).await?;
+    let (memory_archive, ledger_archive) =
+        tokio::try_join!(pack_memory(cx, claim, &sealed), pack(cx, "ledger", true))?;
     publish(cx, claim, sealed.kind, memory_archive, ledger_archive).await?;
     let Sealed { work, tables, memory, sandbox, notes, outbox, kind: _ } = sealed;
     Ok(Finished { work, tables, memory, sandbox, notes, outbox })
+}
+
+/// As a delta where that is allowed and pays.
+async fn pack_memory(cx: &Context, claim: &Claim, sealed: &Sealed) -> Result<Archive, PersistError> {
+    let changed = sealed.memory.changed || claim.base().is_none_or(|b| b.memory.is_none());
+    if changed && let Some((base, pages)) = cx.base.delta(claim.writer.head(), cx.now()) {
+        let out = cx.archive("memory.delta.zst");
+        let packed = cicada_store::pack_delta(&cx.work.memory_db(), &out, &base, pages).await;
+        if let Some(delta) = packed.map_err(|source| PersistError::Pack { what: "memory", source })? {
+            return Ok(Archive::New(delta));
+        }
+    }
+    pack(cx, "memory", changed).await
 }
 
 /// Packs one database for upload; an unchanged one keeps its archive.
@@ -73,6 +85,8 @@ pub(crate) async fn publish(
         ledger,
         handled_keys,
         done: true,
+        // What a failed cycle keeps is the start, whatever was found out about the end.
+        checked: kind != SnapshotKind::Failed && cx.base.is_checked(),
         retention,
         ..PublishRequest::new(kind, cx.now())
     };

@@ -10,9 +10,10 @@ use tokio::task::block_in_place;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::phase::acquire::Claim;
+use crate::phase::fetch::fetch;
 use crate::phase::ingest::begin;
 use crate::phase::persist::{PersistError, pack, publish};
-use crate::phase::restore::{RestoreError, fetch, open_ledger};
+use crate::phase::restore::{RestoreError, open_ledger};
 
 /// Why the failure could not be recorded. The cycle's own failure is what people are told.
 #[derive(Debug, thiserror::Error)]

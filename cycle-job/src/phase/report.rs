@@ -10,7 +10,8 @@ use crate::context::Context;
 use crate::executor::Work;
 use crate::failure::Failure;
 use crate::phase::acquire::{Claim, memory_report, open_store};
-use crate::phase::restore::{RestoreError, fetch, open_ledger};
+use crate::phase::fetch::fetch;
+use crate::phase::restore::{RestoreError, open_ledger};
 use crate::phase::write_back::Notes;
 
 /// A published cycle, as the report tells it.

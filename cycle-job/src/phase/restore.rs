@@ -4,23 +4,20 @@
 //! bytes with the right hash that do not unpack or fail the integrity check. Everything else (a missing
 //! object, a full disk, a limit, a killed child) has its own class and never blames the memory.
 
-use std::path::Path;
 use std::time::Duration;
 
 use cicada_contract::FailureClass;
 use cicada_memory::{
-    Check, FaultKind, LedgerOptions, LedgerWorker, MemoryOptions, MemoryWorker, UnpackError, UnpackLimits,
-    WorkerError,
+    FaultKind, LedgerOptions, LedgerWorker, MemoryOptions, MemoryWorker, UnpackError, WorkerError,
 };
-use cicada_store::{ArchiveRef, StoreError};
-use tokio::task::block_in_place;
+use cicada_store::{ChainError, DELTA_FROM, StoreError};
+use tokio::task::{JoinError, spawn_blocking};
 
 use crate::context::Context;
 use crate::failure::{Classified, Failure};
 use crate::phase::acquire::{Claim, store_class};
-
-/// Longest time to unpack one archive: a gigabyte takes two seconds here.
-const UNPACK_TIMEOUT: Duration = Duration::from_secs(120);
+use crate::phase::checks;
+use crate::phase::fetch::{fetch, fetch_hashed};
 
 /// Both databases are open at the state of the base.
 pub struct Restored {
@@ -54,6 +51,9 @@ pub enum RestoreError {
         /// What HEAD says.
         expected: String,
     },
+    /// HEAD does not name all that a delta builds on.
+    #[error(transparent)]
+    Chain(#[from] ChainError),
     /// The archive did not unpack.
     #[error("could not unpack {key}")]
     Unpack {
@@ -72,6 +72,9 @@ pub enum RestoreError {
         #[source]
         source: WorkerError,
     },
+    /// A thread of this process died.
+    #[error("a thread of this process died")]
+    Thread(#[from] JoinError),
     /// Another cycle raised the epoch while this one restored.
     #[error("another cycle raised the epoch to {epoch} during restore")]
     Fenced {
@@ -84,17 +87,21 @@ impl Classified for RestoreError {
     fn class(&self) -> FailureClass {
         match self {
             // HEAD names it, so it was there: the bucket lost it, or somebody cleaned by hand.
-            Self::Download { source: StoreError::NotFound { .. }, .. } => FailureClass::MemoryMissing,
+            Self::Download { source: StoreError::NotFound { .. }, .. } | Self::Chain(_) => {
+                FailureClass::MemoryMissing
+            }
             Self::Download { source, .. } if source.is_retryable() => FailureClass::RestoreFailed,
             Self::Download { source, .. } => store_class(source),
             Self::WrongHash { .. } => FailureClass::RestoreCorrupt,
             Self::Unpack { source, .. } => match source {
                 UnpackError::Bomb { .. } => FailureClass::RestoreBomb,
                 UnpackError::Corrupt { .. } => FailureClass::RestoreCorrupt,
+                UnpackError::Version { .. } => FailureClass::UnknownVersion,
                 UnpackError::Timeout { .. } => FailureClass::RestoreTimeout,
                 _ => FailureClass::RestoreFailed,
             },
             Self::Open { source, .. } => engine_class(source, FailureClass::RestoreFailed),
+            Self::Thread(_) => FailureClass::WorkerCrashed,
             Self::Fenced { .. } => FailureClass::PersistFenced,
         }
     }
@@ -109,94 +116,61 @@ pub(crate) fn engine_class(error: &WorkerError, otherwise: FailureClass) -> Fail
     }
 }
 
-/// Opens both databases at the state of the claim's base.
+/// Opens both databases at the state of the claim's base. Memory and ledger share nothing, so neither waits for
+/// the other.
 pub async fn restore(cx: &Context, claim: &Claim) -> Result<Restored, Failure> {
-    if let Some(base) = claim.base() {
-        for (archive, file) in [(&base.memory, cx.work.memory_db()), (&base.ledger, cx.work.ledger_db())] {
-            if let Some(archive) = archive {
-                fetch(cx, claim, archive, &file).await?;
-            }
-        }
-    }
-    Ok(open(cx)?)
+    let (memory, ledger) = tokio::join!(restore_memory(cx, claim), restore_ledger(cx, claim));
+    Ok(Restored { memory: memory?, ledger: ledger? })
 }
 
-/// Opens whatever lies in the working directory; an absent file is made.
-fn open(cx: &Context) -> Result<Restored, RestoreError> {
-    block_in_place(|| {
-        let memory_failed = |source| RestoreError::Open { what: "memory", source };
-        let mut memory = MemoryWorker::spawn(&cx.launcher, &cx.work.memory(), memory_options(cx))
-            .map_err(memory_failed)?;
-        memory.check(Check::Quick).map_err(memory_failed)?;
-        Ok(Restored { memory, ledger: open_ledger(cx)? })
-    })
+async fn restore_memory(cx: &Context, claim: &Claim) -> Result<MemoryWorker, RestoreError> {
+    if let Some(archive) = claim.base().and_then(|base| base.memory.as_ref()) {
+        let file = cx.work.memory_db();
+        let next = claim.writer.head().delta_base(DELTA_FROM, cx.now());
+        if next.is_some_and(|base| base.parent.key == archive.key) {
+            if let Some(pages) = fetch_hashed(cx, claim, archive, &file).await? {
+                cx.base.note_pages(archive, pages);
+            }
+        } else {
+            fetch(cx, claim, archive, &file).await?;
+        }
+    }
+    let check = claim.base().and_then(|base| checks::at_restore(claim.writer.head(), base));
+    let (launcher, folder, options) = (cx.launcher.clone(), cx.work.memory(), memory_options(cx));
+    let opened = spawn_blocking(move || {
+        let mut memory = MemoryWorker::spawn(&launcher, &folder, options)?;
+        check.map_or(Ok(()), |check| memory.check(check))?;
+        Ok(memory)
+    });
+    let memory = opened.await?.map_err(|source| RestoreError::Open { what: "memory", source })?;
+    if check.is_some() {
+        cx.base.note_checked();
+    }
+    Ok(memory)
+}
+
+async fn restore_ledger(cx: &Context, claim: &Claim) -> Result<LedgerWorker, RestoreError> {
+    if let Some(archive) = claim.base().and_then(|base| base.ledger.as_ref()) {
+        fetch(cx, claim, archive, &cx.work.ledger_db()).await?;
+    }
+    let (launcher, folder, options) = (cx.launcher.clone(), cx.work.ledger(), ledger_options(cx));
+    let opened = spawn_blocking(move || LedgerWorker::spawn(&launcher, &folder, options));
+    opened.await?.map_err(|source| RestoreError::Open { what: "ledger", source })
 }
 
 /// Opens the ledger in the working directory.
 pub(crate) fn open_ledger(cx: &Context) -> Result<LedgerWorker, RestoreError> {
-    let memory = &cx.plan.config.memory;
-    let options = LedgerOptions::new(memory.size_limit, memory.ledger_size_limit);
-    LedgerWorker::spawn(&cx.launcher, &cx.work.ledger(), options)
+    LedgerWorker::spawn(&cx.launcher, &cx.work.ledger(), ledger_options(cx))
         .map_err(|source| RestoreError::Open { what: "ledger", source })
+}
+
+fn ledger_options(cx: &Context) -> LedgerOptions {
+    let memory = &cx.plan.config.memory;
+    LedgerOptions::new(memory.size_limit, memory.ledger_size_limit)
 }
 
 fn memory_options(cx: &Context) -> MemoryOptions {
     let memory = &cx.plan.config.memory;
     let sql_timeout = Duration::from_secs(cx.plan.config.limits.sql_timeout);
     MemoryOptions::new(memory.size_limit, memory.ledger_size_limit, sql_timeout)
-}
-
-/// Downloads one archive, checks its bytes and unpacks it to `target`.
-pub(crate) async fn fetch(
-    cx: &Context,
-    claim: &Claim,
-    archive: &ArchiveRef,
-    target: &Path,
-) -> Result<(), RestoreError> {
-    let name = archive.key.rsplit('/').next().unwrap_or("archive");
-    let packed = cx.archive(name);
-    download(claim, archive, &packed).await?;
-    let limits = UnpackLimits {
-        // HEAD's own number: an archive that unpacks to more is not the one that was published.
-        max_bytes: archive.file_size,
-        timeout: UNPACK_TIMEOUT,
-        address_space: cx.resources.ledger_address_space,
-    };
-    tracing::debug!(key = archive.key, bytes = archive.archive_size, "unpacking");
-    block_in_place(|| cicada_memory::unpack(&cx.launcher, &packed, target, limits, &archive.file_sha256))
-        .map_err(|source| RestoreError::Unpack { key: archive.key.clone(), source })?;
-    Ok(())
-}
-
-/// Downloads with a second try for a missing object or wrong bytes; in between HEAD is read again, because
-/// a later cycle may have replaced and collected what this one is looking for.
-async fn download(claim: &Claim, archive: &ArchiveRef, to: &Path) -> Result<(), RestoreError> {
-    let key = claim.store.key(&archive.key);
-    let mut second = false;
-    loop {
-        let error = match claim.store.store().download(&key, to, archive.archive_size).await {
-            Ok(found) if found.sha256 == archive.archive_sha256 => return Ok(()),
-            Ok(found) => RestoreError::WrongHash {
-                key: archive.key.clone(),
-                found: found.sha256,
-                expected: archive.archive_sha256.clone(),
-            },
-            // More bytes than HEAD says can't have HEAD's hash.
-            Err(StoreError::TooLarge { .. }) => RestoreError::WrongHash {
-                key: archive.key.clone(),
-                found: format!("of more than {} bytes", archive.archive_size),
-                expected: archive.archive_sha256.clone(),
-            },
-            Err(source) => RestoreError::Download { key: archive.key.clone(), source },
-        };
-        if let Ok(Some(at)) = claim.store.read_head().await
-            && at.head.epoch != claim.writer.epoch()
-        {
-            return Err(RestoreError::Fenced { epoch: at.head.epoch });
-        }
-        if second {
-            return Err(error);
-        }
-        second = true;
-    }
 }

@@ -3,7 +3,7 @@
 use cicada_contract::FailureClass;
 use cicada_contract::report::{MemoryReport, TableChange};
 use cicada_memory::ledger::{EndKind, FinishCycle, OutboxRow, TableUse};
-use cicada_memory::{LedgerWorker, MemoryWorker, WorkerError};
+use cicada_memory::{Check, LedgerWorker, MemoryWorker, WorkerError};
 use cicada_store::SnapshotKind;
 use tokio::task::block_in_place;
 
@@ -11,6 +11,7 @@ use crate::context::Context;
 use crate::executor::Work;
 use crate::failure::{Classified, Failure};
 use crate::phase::acquire::Claim;
+use crate::phase::checks;
 use crate::phase::report::told;
 use crate::phase::unmount::Unmounted;
 use crate::phase::write_back::Notes;
@@ -49,7 +50,7 @@ pub async fn seal(cx: &Context, claim: &Claim, unmounted: Unmounted) -> Result<S
         let failed = |source| SealError { what: "memory", source };
         let tables = memory.changes().map_err(failed)?;
         let uses = table_uses(&memory, &tables);
-        let sealed = memory.seal().map_err(failed)?;
+        let sealed = seal_memory(cx, claim, &mut memory).map_err(failed)?;
         memory.close();
         let mut report = told(cx, claim.attempt(), &work, tables.clone(), notes.clone(), sandbox.clone());
         report.memory =
@@ -61,6 +62,21 @@ pub async fn seal(cx: &Context, claim: &Claim, unmounted: Unmounted) -> Result<S
     });
     let (memory, tables, outbox) = sealed?;
     Ok(Sealed { kind: work.kind, work, memory, tables, sandbox, notes, outbox })
+}
+
+fn seal_memory(
+    cx: &Context,
+    claim: &Claim,
+    memory: &mut MemoryWorker,
+) -> Result<cicada_memory::Sealed, WorkerError> {
+    let head = claim.writer.head();
+    let size = std::fs::metadata(cx.work.memory_db()).map_or(0, |m| m.len());
+    let check = checks::at_seal(head, size, cx.base.delta(head, cx.now()).is_some());
+    let sealed = memory.seal_checked(check)?;
+    if sealed.changed && check == Check::Integrity {
+        cx.base.note_checked();
+    }
+    Ok(sealed)
 }
 
 fn seal_ledger(

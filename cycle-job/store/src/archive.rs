@@ -4,21 +4,23 @@ use std::{
     fs::File,
     io::{self, Read, Write},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
+use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
 use crate::head::ArchiveRef;
 
 /// Level 3: higher ones cost more processor time than they save in upload time on SQLite files.
-const LEVEL: i32 = 3;
+pub(crate) const LEVEL: i32 = 3;
 /// From this file size on two workers compress, bytes; below it starting them costs more than it saves.
 const WORKERS_FROM: u64 = 20 << 20;
 /// Base-2 logarithm of the largest window that a restore accepts.
 pub const WINDOW_LOG_MAX: u32 = 24;
 
 /// An archive on this machine that waits for its upload. Sizes in bytes, hashes lower-case hexadecimal.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PackedArchive {
     /// The archive.
     pub path: PathBuf,
@@ -30,17 +32,22 @@ pub struct PackedArchive {
     pub file_size: u64,
     /// Of the archive.
     pub archive_size: u64,
+    /// The archive that it holds the changes against; None = a whole file.
+    pub parent: Option<Arc<ArchiveRef>>,
 }
 
 impl PackedArchive {
-    /// As HEAD names it once it lies under `key`.
-    pub fn to_ref(&self, key: String) -> ArchiveRef {
+    /// As HEAD names it once it lies under `key`, made at `now`.
+    pub fn to_ref(&self, key: String, now: Timestamp) -> ArchiveRef {
         ArchiveRef {
             key,
             file_sha256: self.file_sha256.clone(),
             archive_sha256: self.archive_sha256.clone(),
             file_size: self.file_size,
             archive_size: self.archive_size,
+            parent: self.parent.as_ref().map(|parent| parent.key.clone()),
+            base: self.parent.clone(),
+            made_at: Some(now),
             unknown: std::collections::BTreeMap::new(),
         }
     }
@@ -50,11 +57,11 @@ impl PackedArchive {
 #[derive(Debug, thiserror::Error)]
 #[error("could not pack {} into {}", file.display(), archive.display())]
 pub struct PackError {
-    file: PathBuf,
-    archive: PathBuf,
+    pub(crate) file: PathBuf,
+    pub(crate) archive: PathBuf,
     /// Why.
     #[source]
-    source: io::Error,
+    pub(crate) source: io::Error,
 }
 
 impl PackError {
@@ -103,25 +110,27 @@ fn pack_blocking(file: &Path, archive: &Path) -> io::Result<PackedArchive> {
         return Err(io::Error::other(format!("it changed while it was read: {size} bytes, then {read}")));
     }
     let mut out = encoder.finish()?;
-    out.inner.flush()?;
+    out.flush()?;
     Ok(PackedArchive {
         path: archive.to_owned(),
         file_sha256: hex::encode(hash.finalize()),
         archive_sha256: hex::encode(out.hash.finalize()),
         file_size: size,
         archive_size: out.written,
+        parent: None,
     })
 }
 
 /// Hashes and counts what goes through to a file.
-struct Hashing {
+#[derive(Debug)]
+pub(crate) struct Hashing {
     inner: File,
-    hash: Sha256,
-    written: u64,
+    pub(crate) hash: Sha256,
+    pub(crate) written: u64,
 }
 
 impl Hashing {
-    fn new(inner: File) -> Self {
+    pub(crate) fn new(inner: File) -> Self {
         Self { inner, hash: Sha256::new(), written: 0 }
     }
 }

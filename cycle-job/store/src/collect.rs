@@ -3,7 +3,7 @@
 //! The listing is taken first and HEAD is read after it. An object that HEAD does not name may go only if the
 //! epoch in its key is below HEAD's: whoever made it can't publish it any more. Objects of HEAD's own epoch
 //! go only by the hand of their holder, and not after an answer of its was lost. Archives go by key,
-//! never by folder: a later snapshot may name an earlier one's archive. Without a readable HEAD nothing goes.
+//! never by folder: a later snapshot may name an earlier one's archive, or its delta may build on it. Without a readable HEAD nothing goes.
 
 use std::collections::BTreeSet;
 
@@ -94,7 +94,7 @@ pub fn collectable(
     own: bool,
     now: Timestamp,
 ) -> Collectable {
-    let named: BTreeSet<&str> = head.snapshots.iter().flat_map(|snapshot| snapshot.archive_keys()).collect();
+    let named: BTreeSet<&str> = head.archives().map(|archive| archive.key.as_str()).collect();
     let read: BTreeSet<&str> = head
         .dropped
         .iter()
@@ -275,11 +275,29 @@ mod tests {
     }
 
     #[test]
+    fn what_a_listed_delta_builds_on_stays() {
+        let mut delta = snapshot("4-1-bb", SnapshotKind::Final, "d");
+        delta.memory.as_mut().unwrap().parent = Some("snapshots/3-1-aa/memory.delta.zst".into());
+        let mut head = head(5, vec![delta]);
+        let mut middle = archive("snapshots/3-1-aa/memory.delta.zst");
+        middle.parent = Some("snapshots/2-1-aa/memory.db.zst".into());
+        head.bases = vec![archive("snapshots/2-1-aa/memory.db.zst"), middle];
+        let listing = [
+            "snapshots/1-1-aa/memory.db.zst",
+            "snapshots/2-1-aa/memory.db.zst",
+            "snapshots/2-1-aa/ledger.db.zst",
+            "snapshots/3-1-aa/memory.delta.zst",
+            "snapshots/4-1-bb/memory.db.zst",
+        ];
+        assert_eq!(keys(&listing, &head, &[], true, at(0)), [listing[0], listing[2]]);
+    }
+
+    #[test]
     fn readers_of_a_dropped_snapshot_have_an_hour() {
         let mut head = head(4, vec![snapshot("3-1-bb", SnapshotKind::Final, "d")]);
-        let mut gone = snapshot("2-1-bb", SnapshotKind::Final, "c");
-        gone.memory = Some(archive("snapshots/1-1-aa/memory.db.zst"));
-        head.dropped.push(Dropped::new(&gone, at(0)));
+        let keys_of_it = ["snapshots/1-1-aa/memory.db.zst", "snapshots/2-1-bb/ledger.db.zst"];
+        let keys_of_it = keys_of_it.map(str::to_owned).to_vec();
+        head.dropped.push(Dropped { id: "2-1-bb".into(), at: at(0), keys: keys_of_it });
         let listing = ["snapshots/1-1-aa/memory.db.zst", "snapshots/2-1-bb/ledger.db.zst"];
         assert_eq!(keys(&listing, &head, &[], false, at(3599)), [""; 0]);
         let listed: Vec<_> = listing.iter().map(|key| object(key)).collect();

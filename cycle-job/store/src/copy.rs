@@ -110,8 +110,7 @@ impl Writer {
 }
 
 fn archives_of(head: &Head) -> BTreeMap<String, ArchiveRef> {
-    let all = head.snapshots.iter().flat_map(|snapshot| [&snapshot.memory, &snapshot.ledger]).flatten();
-    all.map(|archive| (archive.key.clone(), archive.clone())).collect()
+    head.archives().map(|archive| (archive.key.clone(), archive.clone())).collect()
 }
 
 /// Keys below the agent's prefix with their sizes: all but HEAD, probes, and archives that HEAD does not name.
@@ -149,6 +148,7 @@ async fn publish_copy(target: &AgentStore, head: Head, now: Timestamp) -> Result
         writer: writer_id().to_owned(),
         write: next_write(),
         written_at: now,
+        whole_next: true,
         dropped: vec![],
         ..head
     };

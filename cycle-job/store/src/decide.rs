@@ -113,7 +113,6 @@ fn with_head(head: &Head, request: &AcquireRequest) -> Result<Decision, AcquireE
     next.epoch = head.epoch.max(request.expect.epoch.unwrap_or(0)) + 1;
     next.owner = known_owner(&head.owner, request);
     let adopted = !head.owner.uid.is_empty() && head.owner.uid != next.owner.uid;
-    next.version = HEAD_VERSION;
     hold(&mut next, request, attempt);
     Ok(Decision::Take { head: Box::new(next), start, attempt, adopted })
 }
@@ -203,6 +202,8 @@ fn empty(epoch: u64, request: &AcquireRequest) -> Decision {
         written_at: request.now,
         current: None,
         snapshots: vec![],
+        bases: vec![],
+        whole_next: false,
         dropped: vec![],
         handled: vec![],
         ended: vec![],

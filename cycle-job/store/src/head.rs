@@ -6,14 +6,17 @@
 //! depends on the bytes, never names two states. Fields of a later release are kept when this one
 //! writes, so that an upgrade can be taken back without a loss.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use cicada_contract::plan::{CycleIdentity, Owner};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Version that this release writes. A release reads its own and the one before.
+/// Version of a HEAD whose archives are all whole files.
 pub const HEAD_VERSION: u32 = 1;
+/// Version of a HEAD that names deltas. A release that knows none would take a delta's base for the memory,
+/// so it must refuse the whole HEAD. One without deltas is written as version 1 again.
+pub const HEAD_VERSION_DELTAS: u32 = 2;
 /// Handled requests that are remembered; the oldest go first.
 pub const HANDLED_MAX: usize = 1_000;
 
@@ -27,7 +30,7 @@ type Unknown = BTreeMap<String, serde_json::Value>;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Head {
-    /// [`HEAD_VERSION`].
+    /// [`HEAD_VERSION`] or [`HEAD_VERSION_DELTAS`], whichever the content needs; set when it is rendered.
     pub version: u32,
     /// Whose memory it is.
     pub owner: HeadOwner,
@@ -50,6 +53,13 @@ pub struct Head {
     /// Snapshots that can be restored, oldest first.
     #[serde(default)]
     pub snapshots: Vec<Snapshot>,
+    /// Archives that deltas of listed snapshots build on and that no listed snapshot names itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bases: Vec<ArchiveRef>,
+    /// The next memory archive must be a whole one: the memory was restored, copied or fell back since the
+    /// last.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole_next: bool,
     /// Snapshots that left the list; their objects stay an hour longer for those who are reading them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<Dropped>,
@@ -194,9 +204,15 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Keys of its archives, below the agent's prefix.
+    /// The archives that it names itself.
+    pub fn archives(&self) -> impl Iterator<Item = &ArchiveRef> {
+        [&self.memory, &self.ledger].into_iter().flatten()
+    }
+
+    /// Keys, below the agent's prefix, of all the archives that its files are made of.
     pub fn archive_keys(&self) -> impl Iterator<Item = &str> {
-        [&self.memory, &self.ledger].into_iter().flatten().map(|archive| archive.key.as_str())
+        let below = |archive| std::iter::successors(Some(archive), |a: &&ArchiveRef| a.base.as_deref());
+        self.archives().flat_map(below).map(|archive| archive.key.as_str())
     }
 }
 
@@ -214,6 +230,15 @@ pub struct ArchiveRef {
     pub file_size: u64,
     /// Of the archive itself.
     pub archive_size: u64,
+    /// Key of the archive whose file this one holds the changes against; None = it is a whole file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// That archive, where HEAD names it.
+    #[serde(skip)]
+    pub base: Option<Arc<Self>>,
+    /// When it was made, by the writer's clock; None in archives of earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_at: Option<Timestamp>,
     /// Fields of a later release.
     #[serde(flatten)]
     pub unknown: Unknown,
@@ -227,16 +252,9 @@ pub struct Dropped {
     pub id: String,
     /// When it left.
     pub at: Timestamp,
-    /// Keys of the archives that it named.
+    /// Keys of archives that no listed snapshot needs since then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<String>,
-}
-
-impl Dropped {
-    /// `snapshot` as it leaves the list.
-    pub(crate) fn new(snapshot: &Snapshot, at: Timestamp) -> Self {
-        Self { id: snapshot.id.clone(), at, keys: snapshot.archive_keys().map(str::to_owned).collect() }
-    }
 }
 
 /// A restore that was carried out.
@@ -255,7 +273,9 @@ pub struct AppliedRestore {
 #[derive(Debug, thiserror::Error)]
 pub enum HeadError {
     /// Written by a release that this one does not know.
-    #[error("HEAD has version {found}, this release knows {HEAD_VERSION}: use the release that wrote it")]
+    #[error(
+        "HEAD has version {found}, this release knows {HEAD_VERSION} to {HEAD_VERSION_DELTAS}: use the release that wrote it"
+    )]
     Version {
         /// The version found.
         found: u64,
@@ -274,16 +294,20 @@ impl Head {
     /// Reads HEAD's bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, HeadError> {
         let Version { version: found } = serde_json::from_slice(bytes).map_err(HeadError::Unreadable)?;
-        if found != u64::from(HEAD_VERSION) {
+        if !(u64::from(HEAD_VERSION)..=u64::from(HEAD_VERSION_DELTAS)).contains(&found) {
             return Err(HeadError::Version { found });
         }
-        serde_json::from_slice(bytes).map_err(HeadError::Unreadable)
+        let mut head: Self = serde_json::from_slice(bytes).map_err(HeadError::Unreadable)?;
+        head.link();
+        Ok(head)
     }
 
     /// The bytes to write.
     pub fn render(&self) -> Vec<u8> {
+        let has_deltas = self.archives().any(|archive| archive.parent.is_some());
+        let version = if has_deltas { HEAD_VERSION_DELTAS } else { HEAD_VERSION };
         // Maps with text keys and plain values: there is nothing in it that serde_json could refuse.
-        serde_json::to_vec_pretty(self).unwrap_or_default()
+        serde_json::to_vec_pretty(&Self { version, ..self.clone() }).unwrap_or_default()
     }
 
     /// The current snapshot; None before the first.
@@ -364,6 +388,9 @@ pub(crate) mod tests {
             archive_sha256: "b".repeat(64),
             file_size: 8192,
             archive_size: 512,
+            parent: None,
+            base: None,
+            made_at: None,
             unknown: Unknown::new(),
         }
     }
@@ -401,6 +428,8 @@ pub(crate) mod tests {
             written_at: at(0),
             current: snapshots.last().map(|snapshot| snapshot.id.clone()),
             snapshots,
+            bases: vec![],
+            whole_next: false,
             dropped: vec![],
             handled: vec![],
             ended: vec![],
@@ -416,7 +445,7 @@ pub(crate) mod tests {
 
     #[test]
     fn an_unknown_version_is_refused_whatever_else_it_says() {
-        for text in [r#"{"version":2}"#, r#"{"version":0,"epoch":"x"}"#, r#"{"version":4294967297}"#] {
+        for text in [r#"{"version":3}"#, r#"{"version":0,"epoch":"x"}"#, r#"{"version":4294967297}"#] {
             assert!(matches!(Head::parse(text.as_bytes()), Err(HeadError::Version { .. })), "{text}");
         }
         for text in ["", "{}", "null", r#"{"version":1}"#, r#"{"version":"1"}"#] {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! <prefix>/<namespace>/<agent>/HEAD.json                         the only object that is ever replaced
-//!                              snapshots/<epoch>-<seq>-<random>/memory.db.zst  ledger.db.zst
+//!                              snapshots/<epoch>-<seq>-<random>/memory.db.zst or memory.delta.zst  ledger.db.zst
 //!                              inbox/<hash>.json  outbox/<id>/claim-N receipt-N
 //!                              usage/<cycle>/<epoch>.json  files/<key>  blobs/<epoch>-<sha256>
 //!                              quarantine/...
@@ -20,10 +20,12 @@
 mod acquire;
 mod agent_store;
 mod archive;
+mod chain;
 mod collect;
 pub mod conformance;
 mod copy;
 mod decide;
+mod delta;
 mod directory;
 pub mod faulty;
 mod files;
@@ -42,9 +44,11 @@ mod tests;
 pub use acquire::{ATTEMPTS_MAX, AcquireError, AcquireRequest, Acquired, Acquisition, Start};
 pub use agent_store::{AgentStore, HEAD_KEY, HeadAt, ReadHeadError};
 pub use archive::{PackError, PackedArchive, WINDOW_LOG_MAX, pack};
+pub use chain::{CHAIN_MAX, ChainError, DELTA_FROM, DeltaBase};
 pub use collect::{CollectError, Collectable, Collected, DroppedBlob, collectable};
 pub use copy::{CopyError, CopyProgress};
 pub use decide::{Decision, decide};
+pub use delta::{PageHasher, PageHashes, pack_delta};
 pub use directory::DirectoryStore;
 pub use files::{AttemptUsage, StoredFile};
 pub use head::{ArchiveRef, Head, HeadError, Holder, Snapshot, SnapshotKind};

@@ -140,6 +140,12 @@ pub enum PublishError {
         /// `removed`, `purged`, ...
         what: String,
     },
+    /// A delta builds on an archive that HEAD does not name (any more).
+    #[error("HEAD names no archive {parent}, which the new one builds on; nothing was published")]
+    BaseGone {
+        /// Its key.
+        parent: String,
+    },
     /// The archive could not be uploaded; HEAD was not touched.
     #[error("could not upload {key}")]
     Upload {
@@ -174,6 +180,7 @@ impl PublishError {
             Self::Fenced { .. } => FailureClass::PersistFenced,
             Self::Superseded { .. } => FailureClass::Superseded,
             Self::HeadLost { .. } => FailureClass::MemoryMissing,
+            Self::BaseGone { .. } => FailureClass::SqlitePersistenceFailed,
             Self::Upload { source, .. } | Self::Store(source) if !source.is_retryable() => {
                 source.class(FailureClass::SqlitePersistenceFailed)
             }
@@ -209,23 +216,27 @@ impl Writer {
     pub async fn publish(&mut self, request: PublishRequest) -> Result<Published, PublishError> {
         let id = snapshot_id(self.head.epoch, self.seq + 1, rand::rng().random());
         self.seq += 1;
-        let current = self.head.current().cloned();
-        let mut uploaded = 0;
-        let mut retried = std::mem::take(&mut self.retried);
-        let kept = current.as_ref().and_then(|snapshot| snapshot.memory.clone());
-        let memory =
-            self.place(&request.memory, kept, &id, "memory.db.zst", &mut uploaded, &mut retried).await?;
-        let kept = current.as_ref().and_then(|snapshot| snapshot.ledger.clone());
-        let ledger =
-            self.place(&request.ledger, kept, &id, "ledger.db.zst", &mut uploaded, &mut retried).await?;
+        let current = self.head.current();
+        let kept = |of: fn(&Snapshot) -> Option<&ArchiveRef>| Placed {
+            archive: current.and_then(of).cloned(),
+            ..Placed::default()
+        };
+        let (memory_name, ledger_name) = (format!("{id}/memory"), format!("{id}/ledger"));
+        let (memory, ledger) = tokio::join!(
+            self.place(&request.memory, kept(|s| s.memory.as_ref()), &memory_name, request.now),
+            self.place(&request.ledger, kept(|s| s.ledger.as_ref()), &ledger_name, request.now),
+        );
+        let (memory, ledger) = (memory?, ledger?);
+        let uploaded = memory.uploaded + ledger.uploaded;
+        let mut retried = std::mem::take(&mut self.retried) | memory.retried | ledger.retried;
         let snapshot = Snapshot {
             id,
             kind: request.kind,
             cycle: self.head.acquired_by.cycle.clone(),
             attempt: self.attempt,
             created_at: request.now,
-            memory,
-            ledger,
+            memory: memory.archive,
+            ledger: ledger.archive,
             pinned: None,
             restored_from: request.restored_from.clone(),
             unknown: std::collections::BTreeMap::new(),
@@ -273,6 +284,7 @@ impl Writer {
             holder: None,
             current: None,
             snapshots: vec![],
+            bases: vec![],
             dropped: vec![],
             handled: vec![],
             ended: vec![],
@@ -310,21 +322,29 @@ impl Writer {
         }
     }
 
+    /// Uploads an archive if it is new; gives what the snapshot names. `name` is its place below the folder
+    /// of snapshots.
     async fn place(
         &self,
         archive: &Archive,
-        kept: Option<ArchiveRef>,
-        id: &str,
+        kept: Placed,
         name: &str,
-        uploaded: &mut u64,
-        retried: &mut bool,
-    ) -> Result<Option<ArchiveRef>, PublishError> {
+        now: Timestamp,
+    ) -> Result<Placed, PublishError> {
         let packed = match archive {
             Archive::Keep => return Ok(kept),
-            Archive::Existing(archive) => return Ok(archive.clone()),
+            Archive::Existing(archive) => {
+                return Ok(Placed { archive: archive.clone(), ..Placed::default() });
+            }
             Archive::New(packed) => packed,
         };
-        let key = format!("{SNAPSHOTS}{id}/{name}");
+        if let Some(parent) = &packed.parent
+            && !self.head.archives().any(|known| known.key == parent.key)
+        {
+            return Err(PublishError::BaseGone { parent: parent.key.clone() });
+        }
+        let form = if packed.parent.is_some() { "delta" } else { "db" };
+        let key = format!("{SNAPSHOTS}{name}.{form}.zst");
         let mut tries = 0;
         // The key has a random part that only this process knows, so an unconditional write can't hit
         // anybody else's object, and repeating it is harmless.
@@ -335,12 +355,24 @@ impl Writer {
             if !source.is_retryable() || tries >= UPLOAD_TRIES {
                 return Err(PublishError::Upload { key, source });
             }
-            *retried = true;
             tokio::time::sleep(self.agent.pause * (1 << tries)).await;
         }
-        *uploaded += packed.archive_size;
-        Ok(Some(packed.to_ref(key)))
+        Ok(Placed {
+            archive: Some(packed.to_ref(key, now)),
+            uploaded: packed.archive_size,
+            retried: tries > 0,
+        })
     }
+}
+
+/// An archive as the next HEAD names it.
+#[derive(Default)]
+struct Placed {
+    archive: Option<ArchiveRef>,
+    /// Bytes.
+    uploaded: u64,
+    /// It took more than one try.
+    retried: bool,
 }
 
 /// Why a compare-and-swap from `ours` failed, seen from what HEAD is now.
@@ -364,6 +396,13 @@ fn with_snapshot(head: &Head, snapshot: Snapshot, request: &PublishRequest) -> H
     let mut next = head.clone();
     if let Some(base) = &snapshot.restored_from {
         pin_newer(&mut next, base);
+    }
+    match &request.memory {
+        Archive::Keep => {}
+        Archive::New(packed) if packed.parent.is_some() => {}
+        Archive::New(_) => next.whole_next = false,
+        // What a person chose is the last that builds on its chain.
+        Archive::Existing(_) => next.whole_next = true,
     }
     next.current = Some(snapshot.id.clone());
     if snapshot.kind == SnapshotKind::Final {
@@ -401,7 +440,8 @@ fn retain(head: &mut Head, retention: SnapshotRetention, now: Timestamp) {
         head.snapshots.iter().filter(|snapshot| snapshot.kind.is_counted() && snapshot.pinned.is_none());
     let mut surplus = counted.count().saturating_sub(retention.count.max(1) as usize);
     let age = SignedDuration::from_secs(i64::try_from(retention.max_age).unwrap_or(i64::MAX));
-    let mut dropped = vec![];
+    let known = head.archives().map(|archive| (archive.key.clone(), archive.clone())).collect();
+    let mut left = vec![];
     head.snapshots.retain(|snapshot| {
         let is_current = current.as_ref() == Some(&snapshot.id);
         if is_current || snapshot.pinned.is_some() {
@@ -414,12 +454,20 @@ fn retain(head: &mut Head, retention: SnapshotRetention, now: Timestamp) {
         }
         let stays = snapshot.kind.is_counted() && !too_many && !too_old;
         if !stays {
-            dropped.push(Dropped::new(snapshot, now));
+            left.push(Dropped { id: snapshot.id.clone(), at: now, keys: vec![] });
         }
         stays
     });
+    let mut keys = head.settle(known);
+    // Those of archives that nothing but a delta had needed go with the first that left.
+    for (n, dropped) in left.iter_mut().enumerate().rev() {
+        let folder = format!("{SNAPSHOTS}{}/", dropped.id);
+        let (own, others) = keys.into_iter().partition(|key: &String| n == 0 || key.starts_with(&folder));
+        dropped.keys = own;
+        keys = others;
+    }
     head.dropped.retain(|dropped| now.duration_since(dropped.at) < DROPPED_KEPT);
-    head.dropped.append(&mut dropped);
+    head.dropped.append(&mut left);
 }
 
 /// True if a holder of another cycle is before its deadline.

@@ -11,7 +11,7 @@ use cicada_contract::plan::{
 };
 use cicada_contract::report::CycleReport;
 use cicada_memory::{
-    Launcher, LedgerOptions, LedgerWorker, MemoryOptions, MemoryWorker, Rows, UnpackLimits, Value,
+    Launcher, LedgerOptions, LedgerWorker, Link, MemoryOptions, MemoryWorker, Rows, UnpackLimits, Value,
 };
 use cicada_store::{AgentStore, ArchiveRef};
 
@@ -163,12 +163,19 @@ impl Agent {
     async fn fetch(&self, archive: &ArchiveRef, name: &str) -> tempfile::TempDir {
         let store = self.store().await;
         let dir = tempfile::tempdir().unwrap();
-        let packed = dir.path().join("packed");
-        store.store().download(&store.key(&archive.key), &packed, u64::MAX).await.unwrap();
+        let mut links = vec![];
+        for (n, link) in archive.links().unwrap().into_iter().enumerate() {
+            let packed = dir.path().join(format!("packed-{n}"));
+            store.store().download(&store.key(&link.key), &packed, u64::MAX).await.unwrap();
+            links.push(Link {
+                archive: packed,
+                file_size: link.file_size,
+                file_sha256: link.file_sha256.clone(),
+            });
+        }
         let out = dir.path().join(name);
-        cicada_memory::unpack(&launcher(), &packed, &out, UnpackLimits::default(), &archive.file_sha256)
-            .unwrap();
-        std::fs::remove_file(packed).unwrap();
+        cicada_memory::unpack_chain(&launcher(), &links, &out, UnpackLimits::default(), |_| {}).unwrap();
+        links.iter().for_each(|link| std::fs::remove_file(&link.archive).unwrap());
         dir
     }
 

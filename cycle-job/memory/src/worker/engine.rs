@@ -65,6 +65,9 @@ pub(crate) enum MemoryRequest {
     Unmount,
     Seal {
         user_version: i32,
+        check: Check,
+        /// Also where nothing was changed.
+        always: bool,
     },
 }
 
@@ -166,7 +169,7 @@ impl Engine {
                 reply(&self.connection.query_row("PRAGMA user_version", [], |r| r.get::<_, i32>(0))?)
             }
             Q::Unmount => reply(&mount::unmount(self)?),
-            Q::Seal { user_version } => reply(&seal::seal(self, user_version)?),
+            Q::Seal { user_version, check, always } => reply(&seal::seal(self, user_version, check, always)?),
         }
     }
 

@@ -6,6 +6,7 @@ mod hints;
 mod ledger;
 mod load_file;
 mod mount;
+mod overlay;
 mod seal;
 mod statement;
 mod unpack;
@@ -16,8 +17,10 @@ use std::process::ExitCode;
 pub(crate) use engine::{Clear, MemoryRequest, MountRows};
 pub(crate) use ledger::LedgerRequest;
 pub(crate) use mount::quote;
+pub(crate) use overlay::PAGES;
 pub(crate) use seal::{COMPACTED, durable_tables};
-pub(crate) use unpack::UnpackReply;
+pub use unpack::Link;
+pub(crate) use unpack::UnpackRequest;
 pub(crate) use warnings::similar;
 
 use crate::guard::limits;
@@ -52,7 +55,7 @@ pub fn worker_main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let served = match kind.as_str() {
         "memory" => engine::serve(&port, &options, level),
         "ledger" => ledger::serve(&port, &options, level),
-        "unpack" => unpack::serve(&port, &options),
+        "unpack" => unpack::serve(&port),
         _ => return usage(),
     };
     match served {

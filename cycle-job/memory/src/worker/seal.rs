@@ -83,8 +83,14 @@ pub(super) fn count(connection: &Connection, tables: &[String]) -> Result<Vec<Ta
     Ok(counts)
 }
 
-/// Makes the file whole: no temporary table, the log in the file, the header as other tools expect it.
-pub(super) fn seal(engine: &mut Engine, user_version: i32) -> Result<(Sealed, bool), Fault> {
+/// Makes the file whole: no temporary table, the log in the file, the header as other tools expect it. A file
+/// with a change, or `always`, is checked; one without is what was restored.
+pub(super) fn seal(
+    engine: &mut Engine,
+    user_version: i32,
+    thoroughly: Check,
+    always: bool,
+) -> Result<(Sealed, bool), Fault> {
     assert_clean(engine)?;
     if !engine.foreign {
         schema::allowed(&engine.main).map_err(|m| Fault::new(FaultKind::Schema, m))?;
@@ -96,8 +102,11 @@ pub(super) fn seal(engine: &mut Engine, user_version: i32) -> Result<(Sealed, bo
     }
     let wal = engine.directory.join("memory.db-wal");
     let changed = std::fs::metadata(&wal).is_ok_and(|m| m.len() > 0);
+    // Before the log is gone: a process that takes over from one which died here sees that there is a change.
+    if changed || always {
+        check(connection, thoroughly, engine.foreign)?;
+    }
     checkpoint(connection)?;
-    check(connection, Check::Quick, engine.foreign)?;
     rollback_journal(connection)?;
     let compacted = changed && compact(engine)?;
     let name = if compacted { COMPACTED } else { "memory.db" };

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, reason = "a test program")]
 
 mod attacks;
+mod chains;
 mod corrupt;
 mod decisions;
 mod faults;

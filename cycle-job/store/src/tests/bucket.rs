@@ -78,6 +78,7 @@ impl ObjectStore for Careless {
     }
 }
 
+/// minio#21526, ministack#1435: servers that take a condition and do not keep it.
 #[tokio::test]
 async fn a_bucket_without_conditional_writes_gets_no_memory() {
     for what in [Neglects::Create, Neglects::Match, Neglects::MatchOnMissing, Neglects::Race] {

@@ -108,6 +108,7 @@ async fn a_memory_grows_over_cycles_and_unchanged_archives_are_not_uploaded() {
     assert_eq!(head.current().unwrap(), &next.snapshot);
 }
 
+/// volsync#1710: after an upgrade two movers wrote one backup.
 #[tokio::test]
 async fn two_cycles_at_once_publish_once_and_the_other_is_fenced() {
     let bench = Bench::new();
@@ -231,7 +232,7 @@ async fn a_publish_with_a_removed_or_replaced_head_writes_nothing() {
 async fn an_unknown_version_of_head_is_refused_and_never_rewritten() {
     let bench = Bench::new();
     let key = bench.agent.key(HEAD_KEY);
-    for text in [r#"{"version":2,"epoch":1}"#, "{", "\0\0"] {
+    for text in [r#"{"version":3,"epoch":1}"#, "{", "\0\0"] {
         bench.agent.store().put(&key, text.into(), Condition::Any).await.unwrap();
         let error = bench.agent.acquire(request("a")).await.unwrap_err();
         assert_eq!(error.class(), FailureClass::UnknownVersion, "{error}");

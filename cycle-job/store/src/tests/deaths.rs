@@ -56,6 +56,7 @@ async fn calls_of_a_whole_cycle() -> u64 {
     bench.faulty.calls()
 }
 
+/// volsync#1042, #653, #1429, #1415: a killed mover left a lock, and every later try failed until a hand removed it.
 #[tokio::test]
 async fn a_cycle_that_dies_at_any_call_is_finished_by_its_next_attempt() {
     let calls = calls_of_a_whole_cycle().await;

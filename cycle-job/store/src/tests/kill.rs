@@ -100,6 +100,7 @@ async fn check(agent: &AgentStore, acknowledged: &str, scratch: &Path) {
     }
 }
 
+/// volsync#1042, #1429: with real processes, at many moments of their writes.
 #[tokio::test]
 async fn a_writer_killed_anywhere_leaves_a_whole_memory_in_a_directory() {
     let dir = tempfile::tempdir().unwrap();

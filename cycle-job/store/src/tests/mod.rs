@@ -3,6 +3,7 @@
 mod bucket;
 mod cycles;
 mod deaths;
+mod deltas;
 mod kill;
 mod messages;
 mod model;

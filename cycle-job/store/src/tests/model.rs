@@ -12,6 +12,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
 use super::{
     cycles::{agent, request},
+    deltas,
     servers::VersityGw,
 };
 use crate::{
@@ -26,6 +27,17 @@ struct Process {
     store: Arc<FaultyStore>,
     cycle: String,
     held: Option<(Acquired, String)>,
+}
+
+/// The memory as a file of pages: some that never change, and the text.
+fn file_of(text: &str) -> Vec<u8> {
+    let numbers = text.bytes().map(|byte| 1000 + u64::from(byte));
+    deltas::file_of(&(0..100).chain(numbers).collect::<Vec<_>>())
+}
+
+fn text_of(file: &[u8]) -> String {
+    let numbers = deltas::pages_of(file).into_iter().skip(100);
+    numbers.map(|number| char::from(u8::try_from(number - 1000).unwrap())).collect()
 }
 
 struct World {
@@ -145,15 +157,8 @@ impl World {
 
     async fn text(&self, archive: Option<&ArchiveRef>) -> Option<String> {
         let Some(archive) = archive else { return Some(String::new()) };
-        let file = self.scratch.path().join("down.zst");
-        let got = match self.direct.store().download(&self.direct.key(&archive.key), &file, u64::MAX).await {
-            Ok(got) => got,
-            Err(error) if error.is_not_found() => return None,
-            Err(error) => panic!("{error}"),
-        };
-        assert_eq!(got.sha256, archive.archive_sha256);
-        let bytes = zstd::decode_all(std::fs::File::open(file).unwrap()).unwrap();
-        Some(String::from_utf8(bytes).unwrap())
+        let file = deltas::read(&self.direct, archive, self.scratch.path()).await?;
+        Some(text_of(&file))
     }
 
     /// A process that holds the memory publishes: a checkpoint, or its end.
@@ -179,9 +184,12 @@ impl World {
             }
             return;
         }
-        let file = self.scratch.path().join("memory.db");
-        std::fs::write(&file, format!("{text}{} ", process.cycle)).unwrap();
-        let packed = pack(&file, &self.scratch.path().join("memory.zst")).await.unwrap();
+        let (old, new) = (file_of(&text), file_of(&format!("{text}{} ", process.cycle)));
+        let base = acquired.writer.head().delta_base(0, self.now).filter(|_| self.rng.random_bool(0.8));
+        let packed = deltas::packed(&new, base.map(|base| (base, old.as_slice())), self.scratch.path()).await;
+        if packed.parent.is_some() {
+            self.count("deltas");
+        }
         let request = PublishRequest {
             memory: Archive::New(packed),
             retention,
@@ -291,7 +299,8 @@ async fn runs(
     }
     println!("{runs} runs from CICADA_SEED={first}: {counts:?}");
     // A handful of runs may miss one of these; sixty never did.
-    for what in ["published", "fenced", "recovered", "collected"].into_iter().filter(|_| runs >= 40) {
+    for what in ["published", "deltas", "fenced", "recovered", "collected"].into_iter().filter(|_| runs >= 40)
+    {
         assert!(counts.contains_key(what), "nothing was {what} in {runs} runs: the model tests too little");
     }
 }

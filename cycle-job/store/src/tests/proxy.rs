@@ -3,6 +3,7 @@
 use std::{
     net::Ipv4Addr,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use tokio::{
@@ -24,6 +25,8 @@ pub(super) enum Wire {
     CutBefore,
     /// The client gets this status; the request reaches the server when [`Proxy::land`] is called.
     Late(u16),
+    /// It takes effect; its answer comes this much later.
+    Slow(Duration),
     /// The request's body is cut off in the middle on its way to the server.
     HalfBody,
 }
@@ -34,6 +37,7 @@ struct Script {
     next: Vec<(String, String, Wire)>,
     late: Vec<Vec<u8>>,
     log: Vec<String>,
+    heads: Vec<String>,
 }
 
 pub(super) struct Proxy {
@@ -78,6 +82,11 @@ impl Proxy {
         self.script.lock().unwrap().log.clone()
     }
 
+    /// The header lines of each request so far, in lower case.
+    pub(super) fn heads(&self) -> Vec<String> {
+        self.script.lock().unwrap().heads.clone()
+    }
+
     pub(super) fn is_spent(&self) -> bool {
         self.script.lock().unwrap().next.is_empty()
     }
@@ -100,6 +109,8 @@ async fn serve(mut client: TcpStream, server: u16, script: Arc<Mutex<Script>>) {
     let how = {
         let mut script = script.lock().unwrap();
         script.log.push(format!("{method} {target}"));
+        let end = request.windows(4).position(|window| window == b"\r\n\r\n").unwrap_or(0);
+        script.heads.push(String::from_utf8_lossy(&request[..end]).to_lowercase());
         let found = script.next.iter().position(|(m, end, _)| m == method && path.ends_with(end.as_str()));
         found.map(|at| script.next.remove(at).2)
     };
@@ -107,6 +118,11 @@ async fn serve(mut client: TcpStream, server: u16, script: Arc<Mutex<Script>>) {
         None => forward(&request, server).await,
         Some(Wire::Refuse(status)) => Ok(status_answer(status)),
         Some(Wire::Mask(status)) => forward(&request, server).await.map(|_| status_answer(status)),
+        Some(Wire::Slow(time)) => {
+            let answer = forward(&request, server).await;
+            tokio::time::sleep(time).await;
+            answer
+        }
         Some(Wire::Cut) => {
             let _ = forward(&request, server).await;
             return;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use cicada_contract::resources::MIB;
 use cicada_memory::{
-    Check, Launcher, LedgerOptions, LedgerWorker, MemoryOptions, MemoryWorker, Row, Rows, UnpackLimits, Value,
+    Check, Launcher, LedgerOptions, LedgerWorker, Link, MemoryOptions, MemoryWorker, Row, Rows, UnpackLimits,
+    Value,
 };
 use cicada_store::{AgentStore, ArchiveRef, Head, Snapshot};
 use serde_json::{Value as Json, json};
@@ -45,10 +46,18 @@ impl Restored {
     }
 
     async fn unpack(&self, store: &AgentStore, archive: &ArchiveRef, part: &str) -> anyhow::Result<()> {
-        let packed = self.folder.path().join(format!("{part}.zst"));
-        let found = store.store().download(&store.key(&archive.key), &packed, archive.archive_size).await?;
-        if found.sha256 != archive.archive_sha256 {
-            bail!("{} has SHA-256 {}, HEAD says {}", archive.key, found.sha256, archive.archive_sha256);
+        let mut links = vec![];
+        for (n, link) in archive.links()?.into_iter().enumerate() {
+            let packed = self.folder.path().join(format!("{part}-{n}.zst"));
+            let found = store.store().download(&store.key(&link.key), &packed, link.archive_size).await?;
+            if found.sha256 != link.archive_sha256 {
+                bail!("{} has SHA-256 {}, HEAD says {}", link.key, found.sha256, link.archive_sha256);
+            }
+            links.push(Link {
+                archive: packed,
+                file_size: link.file_size,
+                file_sha256: link.file_sha256.clone(),
+            });
         }
         let limits = UnpackLimits {
             max_bytes: archive.file_size,
@@ -57,10 +66,10 @@ impl Restored {
         };
         let out = self.dir(part).join(format!("{part}.db"));
         tokio::task::block_in_place(|| {
-            cicada_memory::unpack(&self.launcher, &packed, &out, limits, &archive.file_sha256)
+            cicada_memory::unpack_chain(&self.launcher, &links, &out, limits, |_| {})
         })
         .with_context(|| format!("can't unpack {}", archive.key))?;
-        Ok(std::fs::remove_file(packed)?)
+        links.iter().try_for_each(|link| Ok(std::fs::remove_file(&link.archive)?))
     }
 
     fn memory(&self, size: u64) -> anyhow::Result<MemoryWorker> {
