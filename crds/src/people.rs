@@ -131,6 +131,9 @@ pub struct McpServer {
     /// Streamable HTTP endpoint.
     #[schemars(length(min = 1, max = 1024), regex(pattern = r"^https?://"))]
     pub url: String,
+    /// Its host may resolve to a private address, as a Service of the cluster does. Default false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub private: Option<bool>,
     /// Secret whose keys are sent as headers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headers_secret_ref: Option<SecretRef>,

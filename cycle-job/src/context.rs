@@ -11,6 +11,7 @@ use cicada_memory::Launcher;
 use cicada_memory::ledger::StepRecord;
 use jiff::Timestamp;
 
+use crate::executor::container::server::AgentServer;
 use crate::phase::base::Base;
 use crate::secrets::Secrets;
 use crate::shutdown::Shutdown;
@@ -32,6 +33,8 @@ pub struct Context {
     pub resources: Resources,
     /// What restore learned of the memory that the cycle starts from.
     pub base: Base,
+    /// What the agent's own container talks to.
+    pub server: Option<AgentServer>,
     times: Mutex<Vec<PhaseTime>>,
     /// What stays of an executor that fails: its spend, and calls that may have changed the world.
     spent: Mutex<Usage>,
@@ -57,6 +60,7 @@ impl Context {
             shutdown,
             resources,
             base: Base::default(),
+            server: None,
             times: Mutex::default(),
             spent: Mutex::default(),
             intents: Mutex::default(),

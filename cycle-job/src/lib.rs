@@ -12,6 +12,7 @@
 
 pub mod args;
 pub mod channel;
+mod child;
 pub mod context;
 pub mod cycle;
 pub mod download;
@@ -26,12 +27,14 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use cicada_contract::plan::Executor;
 use cicada_contract::{CyclePlan, CycleReport, FailureClass};
 use cicada_memory::Launcher;
 use clap::Parser;
 
 use crate::args::{Cli, Command, RunArgs};
 use crate::context::Context;
+use crate::executor::container::server::{AgentServer, mark_ended};
 use crate::failure::chain;
 use crate::secrets::Secrets;
 use crate::shutdown::Shutdown;
@@ -51,7 +54,9 @@ pub fn entry(args: Vec<OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };
-    start_logging();
+    if !matches!(cli.command, Command::Child(_)) {
+        start_logging();
+    }
     // The AWS SDK and reqwest share one TLS provider; a second call finds it installed, which is fine.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
@@ -64,6 +69,11 @@ pub fn entry(args: Vec<OsString>) -> ExitCode {
     let (args, report_only) = match cli.command {
         Command::Run(args) => (args, false),
         Command::Report(args) => (args, true),
+        Command::Child(args) => {
+            let code = runtime.block_on(child::run(args));
+            runtime.shutdown_timeout(Duration::from_millis(100));
+            return code;
+        }
     };
     let report = match Launcher::current_exe() {
         Ok(launcher) => runtime.block_on(run(&args, launcher, report_only)),
@@ -106,7 +116,15 @@ async fn run(args: &RunArgs, launcher: Launcher, report_only: bool) -> CycleRepo
         }
     };
     let secrets = Secrets::new(args.secrets.clone(), &namespace);
-    let context = Context::new(plan, work, launcher, secrets, shutdown);
+    let server = match (&plan.config.executor, &args.mcp) {
+        (Executor::Container(_), Some(folder)) if !report_only => match AgentServer::start(folder).await {
+            Ok(server) => Some(server),
+            Err(error) => return CycleReport::failed(FailureClass::ExecutorFailed, chain(&error)),
+        },
+        _ => None,
+    };
+    let mut context = Context::new(plan, work, launcher, secrets, shutdown);
+    context.server = server;
     if report_only { cycle::report_only(&context).await } else { cycle::run(&context).await }
 }
 
@@ -132,6 +150,9 @@ fn read_plan(args: &RunArgs) -> Result<CyclePlan, Box<CycleReport>> {
 /// Writes the report and turns it into the exit code. The report is an extra: a lost one is made again
 /// from the store, so failing to write it changes nothing about the cycle's result.
 fn finish(args: &RunArgs, report: &CycleReport) -> ExitCode {
+    if let Some(folder) = &args.mcp {
+        mark_ended(folder);
+    }
     if let Err(error) = std::fs::write(&args.report, report.render()) {
         tracing::warn!(error = &error as &dyn std::error::Error, "could not write the report");
     }

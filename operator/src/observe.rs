@@ -100,9 +100,13 @@ fn pod_waits(pod: &Pod) -> (Option<Waiting>, bool) {
     let status = pod.status.clone().unwrap_or_default();
     let containers = status.container_statuses.unwrap_or_default();
     let now: Vec<_> = containers.iter().filter_map(|c| c.state.clone()).collect();
-    if now.iter().any(|s| s.running.is_some() || s.terminated.is_some()) {
+    // One container may wait for its image while the other runs already.
+    let no_image =
+        now.iter().filter_map(|s| s.waiting.as_ref()).find(|w| is_image_problem(w.reason.as_deref()));
+    if no_image.is_none() && now.iter().any(|s| s.running.is_some() || s.terminated.is_some()) {
         return (None, true);
     }
+    let no_image = no_image.cloned();
     let conditions = status.conditions.unwrap_or_default();
     let unscheduled = conditions.iter().find(|c| c.type_ == "PodScheduled" && c.status == "False");
     if let Some(condition) = unscheduled {
@@ -114,16 +118,21 @@ fn pod_waits(pod: &Pod) -> (Option<Waiting>, bool) {
             false,
         );
     }
-    let waiting = now.into_iter().find_map(|s| s.waiting);
+    let waiting = no_image.or_else(|| now.into_iter().find_map(|s| s.waiting));
     let (reason, message) =
         waiting.map(|w| (w.reason.unwrap_or_default(), w.message.unwrap_or_default())).unwrap_or_default();
     let reason = match reason.as_str() {
-        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull"
-        | "ImageInspectError" => "ImagePullBackOff",
+        reason if is_image_problem(Some(reason)) => "ImagePullBackOff",
         "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => "ContainerConfig",
         _ => "PodStarting",
     };
     (Some(Waiting { reason: reason.into(), message }), false)
+}
+
+fn is_image_problem(reason: Option<&str>) -> bool {
+    let known =
+        ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"];
+    reason.is_some_and(|reason| known.contains(&reason))
 }
 
 /// Without a pod only an event says why: quota, admission, a missing service account.
@@ -176,5 +185,12 @@ mod tests {
         }
         assert_eq!(waits(&container(&json!({"running": {}}))), (None, true));
         assert_eq!(waits(&json!({})), (Some("PodStarting".into()), false));
+        // Two containers: the user's image is missing, ours runs or has given up waiting.
+        for ours in [json!({"running": {}}), json!({"terminated": {"exitCode": 26}})] {
+            let mut both = container(&json!({"waiting": {"reason": "ErrImagePull"}}));
+            let cycle = container(&ours)["containerStatuses"][0].clone();
+            both["containerStatuses"].as_array_mut().unwrap().push(cycle);
+            assert_eq!(waits(&both), (Some("ImagePullBackOff".into()), false));
+        }
     }
 }

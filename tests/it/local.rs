@@ -80,3 +80,58 @@ fn the_first_command_works_and_a_second_run_goes_on_from_the_first() {
     assert_eq!(rows("visits"), 2, "the second cycle goes on from the first:\n{second}");
     assert!(!second.contains("(new)"), "no table is new any more:\n{second}");
 }
+
+/// No image is pulled: the command runs here, and that is said. Secrets of the folder do not reach it.
+#[test]
+#[ignore = "needs the built programs: tests/run"]
+fn a_command_in_place_of_an_image_remembers_and_is_announced() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().to_string_lossy().into_owned();
+    std::fs::write(
+        folder.path().join("agent.yaml"),
+        "apiVersion: v1
+kind: Secret
+metadata: {name: crm, namespace: shop}
+stringData: {token: canary-secret-3f}
+---
+apiVersion: cicada.dev/v1alpha1
+kind: PersistentAgent
+metadata: {name: own, namespace: shop}
+spec:
+  charter: Count.
+  executor:
+    container:
+      image: registry.example.com/none
+      command: [sh, -ec]
+      args:
+      - |
+        env > \"$OUT/env.txt\"
+        cycle-job child sql 'CREATE TABLE IF NOT EXISTS runs (n INTEGER PRIMARY KEY); INSERT INTO runs DEFAULT VALUES'
+        echo printed by the command
+        [ ! -e \"$OUT/fail\" ] || exit 7
+  secrets: [{name: crm, secretKeyRef: {name: crm, key: token}, allowedHosts: [crm.test]}]
+",
+    )
+    .unwrap();
+    let once = || {
+        let mut command = Command::new(program("cicadactl"));
+        command.args(["local", &dir, "--once"]).env("OUT", folder.path());
+        run_command(command, None)
+    };
+    for _ in 0..2 {
+        let ran = once();
+        let said = ran.err.clone();
+        ran.must();
+        assert!(said.contains("with your rights, in place of the image registry.example.com/none"), "{said}");
+        assert!(said.contains("own| printed by the command"), "{said}");
+    }
+    std::fs::write(folder.path().join("fail"), "").unwrap();
+    let failed = once();
+    assert!(!failed.ok(), "{}", failed.out);
+    let store = format!("file://{dir}/.cicada/store");
+    let rows =
+        cicadactl(&["query", "shop/own", "SELECT count(*) AS n FROM runs", "--store", &store, "-o", "csv"]);
+    assert_eq!(rows.must().lines().nth(1).map(str::trim), Some("2"));
+    let env = std::fs::read_to_string(folder.path().join("env.txt")).unwrap();
+    assert!(env.contains("CICADA_MCP_TOKEN=") && !env.contains("canary-secret"), "{env}");
+}

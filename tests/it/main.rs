@@ -10,6 +10,8 @@ mod idle;
 mod kill;
 mod local;
 mod model_agents;
+mod model_pods;
 mod operator;
+mod own_image;
 mod persist_path;
 mod price_watch;

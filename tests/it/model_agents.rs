@@ -149,7 +149,7 @@ fn data_analyst_finds_what_the_files_say() {
 }
 
 /// The same three answers, computed here from the files.
-fn best_genre(movies: &[Value]) -> String {
+pub(crate) fn best_genre(movies: &[Value]) -> String {
     let mut genres: std::collections::BTreeMap<&str, (f64, f64)> = std::collections::BTreeMap::new();
     for movie in movies {
         if let (Some(genre), Some(rating)) = (movie["Major Genre"].as_str(), movie["IMDB Rating"].as_f64()) {
@@ -163,7 +163,7 @@ fn best_genre(movies: &[Value]) -> String {
     format!("{genre}: {mean}")
 }
 
-fn busiest_director(movies: &[Value]) -> String {
+pub(crate) fn busiest_director(movies: &[Value]) -> String {
     let mut films: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
     movies.iter().filter_map(|m| m["Director"].as_str()).for_each(|d| *films.entry(d).or_default() += 1);
     let most = films.values().max().copied().unwrap();
@@ -171,7 +171,7 @@ fn busiest_director(movies: &[Value]) -> String {
     format!("{director}: {n}")
 }
 
-fn states(csv: &str) -> String {
+pub(crate) fn states(csv: &str) -> String {
     let mut zips: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
     for line in csv.lines().skip(1).filter(|l| !l.is_empty()) {
         *zips.entry(line.split(',').nth(4).unwrap()).or_default() += 1;

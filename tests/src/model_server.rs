@@ -300,10 +300,7 @@ fn decide(server: &ModelServer, request: &Recorded) -> Step {
             ),
         };
     }
-    let key = (
-        conversation.agent.clone(),
-        request.opening().split("\n\nEarlier steps of this cycle").next().unwrap_or_default().to_owned(),
-    );
+    let key = (conversation.agent.clone(), beginning(request));
     let cycle = match inner.cycles.get(&key) {
         Some(cycle) => *cycle,
         None => {
@@ -347,6 +344,11 @@ fn decide(server: &ModelServer, request: &Recorded) -> Step {
     }
 }
 
+/// What all requests of a cycle begin with.
+fn beginning(request: &Recorded) -> String {
+    request.opening().split("\n\nEarlier steps of this cycle").next().unwrap_or_default().to_owned()
+}
+
 /// Replies so far: those in the request, and those that a compaction has folded away.
 fn turn_number(inner: &Inner, body: &Value, request: &Recorded) -> usize {
     let here = messages(body).iter().filter(|m| m["role"] == "assistant").count();
@@ -357,7 +359,10 @@ fn turn_number(inner: &Inner, body: &Value, request: &Recorded) -> usize {
         .and_then(|t| t.split(' ').next()?.parse().ok())
         .unwrap_or(0usize);
     // A digest that was cut no longer counts its lines one by one; then the order of arrival decides.
-    let before = inner.requests.iter().filter(|r| r.status == 200 && r.system() == request.system()).count();
+    let own = |r: &&Recorded| {
+        r.status == 200 && r.system() == request.system() && beginning(r) == beginning(request)
+    };
+    let before = inner.requests.iter().filter(own).count();
     if folded > 0 { before.max(here) } else { here }
 }
 

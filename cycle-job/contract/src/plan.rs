@@ -612,6 +612,9 @@ pub struct McpServer {
     pub name: String,
     /// Streamable HTTP endpoint.
     pub url: String,
+    /// It may resolve to a private address.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub private: bool,
     /// Secret whose keys are sent as headers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headers_secret: Option<String>,

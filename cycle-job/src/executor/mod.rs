@@ -1,5 +1,6 @@
 //! Executors: what works between mount and write back.
 
+pub mod container;
 pub mod model;
 pub mod sql;
 

@@ -10,7 +10,7 @@ use tokio::task::block_in_place;
 
 use crate::context::Context;
 use crate::executor::model::{self, Bench};
-use crate::executor::{Work, sql};
+use crate::executor::{Work, container, sql};
 use crate::failure::{Classified, Failure};
 use crate::phase::acquire::Claim;
 use crate::phase::mount::Mounted;
@@ -32,16 +32,13 @@ pub enum ExecuteError {
     /// The success query is wrong.
     #[error("spec.success can't be run")]
     Success(#[source] WorkerError),
-    /// This image has no such executor yet.
-    #[error("executor {0} is not in this release")]
-    Unknown(&'static str),
 }
 
 impl Classified for ExecuteError {
     fn class(&self) -> FailureClass {
         match self {
             Self::Record(_) => FailureClass::WorkerCrashed,
-            Self::Success(_) | Self::Unknown(_) => FailureClass::ExecutorFailed,
+            Self::Success(_) => FailureClass::ExecutorFailed,
         }
     }
 }
@@ -62,7 +59,10 @@ pub async fn execute(cx: &Context, claim: &mut Claim, mounted: Mounted) -> Resul
             let (bench, work) = model::run(cx, claim, config, Bench { memory, ledger, files }).await?;
             (bench.memory, bench.ledger, work)
         }
-        Executor::Container(_) => return Err(ExecuteError::Unknown("container").into()),
+        Executor::Container(_) => {
+            let (bench, work) = container::run(cx, claim, Bench { memory, ledger, files }).await?;
+            (bench.memory, bench.ledger, work)
+        }
     };
     judge(cx, &mut memory, &mut work)?;
     Ok(Executed { memory, ledger, work, warnings })

@@ -5,9 +5,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use cicada_contract::plan::{
-    Channel, CycleIdentity, Executor, Expect, Http, Inbound, Limits, MemoryConfig, Mode, ModelConfig, Owner,
-    PLAN_VERSION, PlanConfig, PlanRun, Provider, SecretRef, SelfManagement, StoreConfig, Trigger,
-    TriggerKind,
+    Channel, ContainerConfig, CycleIdentity, Executor, Expect, Http, Inbound, Limits, MemoryConfig, Mode,
+    ModelConfig, Owner, PLAN_VERSION, PlanConfig, PlanRun, PlanSecret, Provider, SecretRef, SelfManagement,
+    StoreConfig, Trigger, TriggerKind,
 };
 use cicada_contract::report::CycleReport;
 use cicada_memory::{
@@ -19,6 +19,8 @@ use cicada_store::{AgentStore, ArchiveRef};
 pub(crate) struct Agent {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) config: PlanConfig,
+    /// Further variables of its cycles.
+    pub(crate) env: Vec<(String, String)>,
     cycles: u32,
 }
 
@@ -64,9 +66,45 @@ impl Agent {
             secrets: vec![],
             http: Http::default(),
         };
-        let agent = Self { dir, config, cycles: 0 };
+        let agent = Self { dir, config, env: vec![], cycles: 0 };
         agent.secret("model", "key", "sk-canary-model-key");
         agent
+    }
+
+    /// An agent whose work is a program of its own.
+    pub(crate) fn with_command() -> Self {
+        let mut agent = Self::with_model(Provider::OpenAICompatible, "http://127.0.0.1:9/v1");
+        agent.config.executor = Executor::Container(ContainerConfig {
+            image: "none".into(),
+            command: vec!["none".into()],
+            args: vec![],
+            env: std::collections::BTreeMap::new(),
+        });
+        agent.config.secrets = vec![PlanSecret {
+            name: "crm".into(),
+            from: SecretRef { name: "model".into(), key: "key".into() },
+            allowed_hosts: vec!["crm.test".into()],
+        }];
+        agent
+    }
+
+    /// The other container: `cycle-job child` with a command.
+    pub(crate) fn child(&self, command: &[&str]) -> Child {
+        let log = std::fs::File::create(self.dir.path().join("child-log")).unwrap();
+        Command::new(env!("CARGO_BIN_EXE_cycle-job"))
+            .args(["child", "--mcp", self.dir.path().join("mcp").to_str().unwrap(), "--"])
+            .args(command)
+            .current_dir(self.dir.path())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
+    /// What the command and its supervisor printed.
+    pub(crate) fn printed(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("child-log")).unwrap_or_default()
     }
 
     /// Puts a secret where a pod would find it.
@@ -107,6 +145,8 @@ impl Agent {
         let run = PlanRun { config_sha256, ..run.clone() };
         std::fs::write(path("run.json"), serde_json::to_string(&run).unwrap()).unwrap();
         let _ = std::fs::remove_file(path("report.json"));
+        // A pod's shared folder is new: address and end of the cycle before are not in it.
+        let _ = std::fs::remove_dir_all(path("mcp"));
         std::fs::create_dir_all(path("work")).unwrap();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(path("log")).unwrap();
         Command::new(env!("CARGO_BIN_EXE_cycle-job"))
@@ -119,7 +159,9 @@ impl Agent {
             ])
             .args(["--secrets", path("secrets").to_str().unwrap(), "--work", path("work").to_str().unwrap()])
             .args(["--report", path("report.json").to_str().unwrap()])
+            .args(["--mcp", path("mcp").to_str().unwrap()])
             .env("CICADA_LOG", "debug,hyper=info")
+            .envs(self.env.iter().cloned())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .stdin(Stdio::null())

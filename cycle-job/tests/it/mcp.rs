@@ -52,6 +52,11 @@ impl Crm {
                     headers.get("x-token").map(|t| t.to_str().unwrap().to_owned()).unwrap_or_default();
                 let id = request["params"]["arguments"]["id"].as_str().unwrap_or_default().to_owned();
                 self.calls.lock().unwrap().push(format!("{name} {id}"));
+                if id == "error" {
+                    let error = json!({"code": -32000, "message": format!("refused for token {token}"), "data": {"token": token}});
+                    return Json(json!({"jsonrpc": "2.0", "id": request["id"], "error": error}))
+                        .into_response();
+                }
                 json!({"content": [{"type": "text", "text": format!("customer {id}; you sent token {token}")}], "isError": id == "none"})
             }
             _ => return Json(
@@ -67,6 +72,7 @@ fn config(url: String) -> McpServer {
     McpServer {
         name: "crm".into(),
         url,
+        private: true,
         headers_secret: Some("crm".into()),
         tools: vec!["find".into(), "delete".into()],
         read_only_tools: vec!["find".into()],
@@ -138,4 +144,72 @@ async fn a_server_that_does_not_answer_is_told_and_the_cycle_goes_on() {
     agent.config.mcp_servers =
         vec![McpServer { headers_secret: None, ..config("http://127.0.0.1:9/mcp".into()) }];
     assert_eq!(agent.cycle().await.outcome, Outcome::Done, "{}", agent.log());
+}
+
+/// A server that was sent a secret can say it in an error, a description, a schema, or before it has
+/// introduced itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_gives_no_secret_away() {
+    let crm = Crm::default();
+    *crm.description.lock().unwrap() = "Find a customer by canary-token".into();
+    let url = crm.start().await;
+    let page = axum::Router::new().fallback(|headers: HeaderMap| async move {
+        let token = headers.get("x-token").map(|t| t.to_str().unwrap().to_owned()).unwrap_or_default();
+        (StatusCode::INTERNAL_SERVER_ERROR, format!("no access for {token}"))
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let broken = format!("http://{}/mcp", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, page).await });
+    let turns = vec![
+        turn(vec![call("crm.find", json!({"id": "error"}))]),
+        Turn { expect: vec!["refused for token [secret]".into()], ..turn(vec![finish("done")]) },
+    ];
+    let server = server(vec![turns]).await;
+    let mut agent = Agent::with_model(Provider::OpenAICompatible, &server.url);
+    agent.secret("crm", "x-token", "canary-token");
+    agent.config.mcp_servers = vec![config(url), McpServer { name: "broken".into(), ..config(broken) }];
+    let report = agent.cycle().await;
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}\n{}", agent.log());
+    for request in server.requests() {
+        let text = String::from_utf8_lossy(&request.body).into_owned();
+        assert!(!text.contains("canary-token"), "{text}");
+        assert!(
+            text.contains("MCP server broken can't be used") && text.contains("customer by [secret]"),
+            "{text}"
+        );
+    }
+    for bytes in agent.databases().await {
+        assert!(!bytes.windows(12).any(|w| w == b"canary-token"));
+    }
+    assert!(!agent.log().contains("canary-token"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_nearby_is_used_only_where_the_manifest_says_so_and_no_proxy_is() {
+    let crm = Crm::default();
+    let url = crm.start().await;
+    let refused = Turn {
+        expect: vec!["127.0.0.1 resolves to 127.0.0.1, which is not a public address".into()],
+        reject: vec!["crm__find".into()],
+        ..turn(vec![finish("blocked")])
+    };
+    let used = vec![turn(vec![call("crm.find", json!({"id": "7"}))]), turn(vec![finish("done")])];
+    let server = server(vec![vec![refused], used]).await;
+    // By another name, so that the model may be reached past the proxy and the MCP server may not.
+    let mut agent =
+        Agent::with_model(Provider::OpenAICompatible, &server.url.replace("127.0.0.1", "localhost"));
+    agent.secret("crm", "x-token", "canary-token");
+    // Whoever listens there would see the header.
+    agent.env = ["HTTP_PROXY", "http_proxy", "ALL_PROXY"]
+        .map(|name| (name.to_owned(), "http://127.0.0.1:9".to_owned()))
+        .into();
+    agent.env.push(("NO_PROXY".into(), "localhost".into()));
+    agent.config.mcp_servers = vec![McpServer { private: false, ..config(url.clone()) }];
+    assert_eq!(agent.cycle().await.outcome, Outcome::Blocked, "{}", agent.log());
+    assert!(crm.calls.lock().unwrap().is_empty());
+    agent.config.mcp_servers = vec![config(url)];
+    let mut second = agent.next_run();
+    second.instructions = vec!["Look again.".into()];
+    assert_eq!(agent.run(&second).await.outcome, Outcome::Done, "{}", agent.log());
+    assert_eq!(*crm.calls.lock().unwrap(), ["find 7"]);
 }

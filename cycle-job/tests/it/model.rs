@@ -134,17 +134,20 @@ async fn providers_can_cache_most_of_each_request() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_small_window_is_worked_with() {
     let long = "SELECT replace(hex(zeroblob(1000)), '0', 'x') AS text";
+    let card = "INSERT INTO __kanban_cards (card_id, title) VALUES ('c1', 'an open card')";
+    let first = vec![turn(vec![sql(card), finish("done")])];
     let mut turns: Vec<Turn> = (0..40).map(|_| turn(vec![sql(long)])).collect();
     turns.push(turn(vec![sql("CREATE TABLE done (n)"), finish("done")]));
     let conversation =
-        Conversation { agent: "shop/price-watch".into(), cycles: vec![turns], window: Some(8000) };
+        Conversation { agent: "shop/price-watch".into(), cycles: vec![first, turns], window: Some(8000) };
     let server = ModelServer::start([conversation]).await.unwrap();
     let mut agent = Agent::with_model(Provider::OpenAICompatible, &server.url);
     agent.config.charter = "Never forget this charter.".into();
     agent.config.limits = Limits { max_model_calls: 0, tokens_per_cycle: 0, ..Limits::default() };
+    assert_eq!(agent.cycle().await.outcome, Outcome::Done, "{}", agent.log());
     let report = agent.cycle().await;
     assert_eq!(report.outcome, Outcome::Done, "{report:?}\n{}", agent.log());
-    let requests: Vec<_> = server.requests().into_iter().filter(|r| r.status == 200).collect();
+    let requests: Vec<_> = server.requests().into_iter().filter(|r| r.status == 200).skip(1).collect();
     let (first, last) = (&requests[0], &requests[requests.len() - 1]);
     assert!(last.body.len() / 4 <= 8000);
     assert_eq!(first.system(), last.system());
@@ -160,6 +163,11 @@ async fn a_small_window_is_worked_with() {
             .to_owned()
     };
     assert_eq!(task(&first.opening()), task(&last.opening()));
+    let cards = |text: &str| {
+        text.split("Open cards:").nth(1).unwrap().split("</untrusted>").next().unwrap().to_owned()
+    };
+    assert!(cards(&first.opening()).contains("an open card"));
+    assert_eq!(cards(&first.opening()), cards(&last.opening()));
     assert_eq!(agent.memory("SELECT count(*) FROM done").await, [["0"]]);
 }
 

@@ -789,10 +789,12 @@ fn every_situation_looks_as_it_is() {
         ),
         ("edited", |w| w.agent.metadata.generation = Some(2), State::Idle, "True/Ready", "InProgress"),
         (
-            "container executor",
+            "an identity that the own image would share",
             |w| {
                 let container = json!({"container": {"image": "i", "command": ["c"]}});
                 w.agent.spec.executor = serde_json::from_value(container).unwrap();
+                let store = json!({"s3": {"bucket": "b", "endpoint": "http://s3"}});
+                w.agent.spec.store = serde_json::from_value(store).unwrap();
                 w.settle();
             },
             State::Stalled,

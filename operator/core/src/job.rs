@@ -21,7 +21,7 @@ use k8s_openapi::apimachinery::pkg::{
 };
 
 use crate::{
-    names,
+    agent_container, names,
     plan::{config_map_names, secret_names},
     spec::{OperatorDefaults, Sizes},
 };
@@ -232,6 +232,9 @@ fn pod_metadata(input: &JobInput<'_>, pod: &pod::Pod, own: BTreeMap<String, Stri
     let mut annotations: BTreeMap<_, _> =
         pod.annotations.iter().filter(|(k, _)| !is_reserved(k)).map(pair).collect();
     annotations.insert(RUN_PLAN.to_owned(), input.run_plan.to_owned());
+    if agent_container::own_image(input).is_some() {
+        annotations.insert(agent_container::SKIP_CONTAINERS.to_owned(), agent_container::skipped());
+    }
     annotations.insert("kubectl.kubernetes.io/default-container".to_owned(), CONTAINER.to_owned());
     ObjectMeta { labels: Some(labels), annotations: Some(annotations), ..ObjectMeta::default() }
 }
@@ -244,7 +247,7 @@ fn pod_spec(input: &JobInput<'_>, pod: &pod::Pod) -> PodSpec {
     let default_secrets =
         input.defaults.image_pull_secrets.iter().map(|name| LocalObjectReference { name: name.clone() });
     let pull_secrets: Vec<_> = pull_secrets.chain(default_secrets).collect();
-    PodSpec {
+    let mut spec = PodSpec {
         containers: vec![container(input, pod, mounts)],
         volumes: Some(volumes),
         restart_policy: Some("Never".into()),
@@ -272,7 +275,11 @@ fn pod_spec(input: &JobInput<'_>, pod: &pod::Pod) -> PodSpec {
         runtime_class_name: pod.runtime_class_name.clone(),
         image_pull_secrets: non_empty(pull_secrets),
         ..PodSpec::default()
+    };
+    if let Some(own) = agent_container::own_image(input) {
+        agent_container::add(&mut spec, own, pod.image_pull_policy.map(|p| p.as_str().to_owned()));
     }
+    spec
 }
 
 fn non_empty<T: IntoIterator + Default + PartialEq>(value: T) -> Option<T> {
@@ -312,17 +319,22 @@ fn container(input: &JobInput<'_>, pod: &pod::Pod, mounts: Vec<VolumeMount>) -> 
         working_dir: Some(WORK_DIR.into()),
         termination_message_path: Some("/dev/termination-log".into()),
         termination_message_policy: Some("File".into()),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            read_only_root_filesystem: Some(true),
-            capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), ..Capabilities::default() }),
-            ..SecurityContext::default()
-        }),
+        security_context: Some(restricted()),
         ..Container::default()
     }
 }
 
-fn env_var(name: &str, value: &str) -> EnvVar {
+/// What the restricted profile wants of a container, and a root file system that can't be written.
+pub(crate) fn restricted() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        read_only_root_filesystem: Some(true),
+        capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), ..Capabilities::default() }),
+        ..SecurityContext::default()
+    }
+}
+
+pub(crate) fn env_var(name: &str, value: &str) -> EnvVar {
     EnvVar { name: name.to_owned(), value: Some(value.to_owned()), ..EnvVar::default() }
 }
 
@@ -419,7 +431,7 @@ fn config_map_volume(volume: &str, name: &str, optional: bool) -> Volume {
     }
 }
 
-fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
+pub(crate) fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
     VolumeMount {
         name: name.to_owned(),
         mount_path: path.to_owned(),

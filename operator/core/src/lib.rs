@@ -6,6 +6,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 pub mod active;
+pub mod agent_container;
 mod agent_status;
 pub mod conditions;
 pub mod cycle_status;

@@ -18,6 +18,7 @@ use cicada_crds::{
 use jiff::Timestamp;
 
 use crate::{
+    agent_container,
     decide::OWN_PREFIX,
     schedule::Recurring,
     spec::{self, OperatorDefaults, SpecError, day_zone, seconds, sizes},
@@ -340,6 +341,7 @@ fn mcp_server(from: &people::McpServer) -> McpServer {
     McpServer {
         name: from.name.clone(),
         url: from.url.clone(),
+        private: from.private.unwrap_or(false),
         headers_secret: from.headers_secret_ref.as_ref().map(|s| s.name.clone()),
         tools: from.tools.clone(),
         read_only_tools: from.read_only_tools.clone(),
@@ -531,8 +533,14 @@ fn unsupported(agent: &PersistentAgent, defaults: &OperatorDefaults) -> Option<S
     let deletes =
         agent.spec.memory.as_ref().and_then(|m| m.deletion_policy) == Some(store::DeletionPolicy::Delete);
     match () {
-        () if in_cluster && agent.spec.executor.container.is_some() => {
-            Some(SpecError::Unsupported("executor.container runs in cicadactl local only in this release"))
+        () if in_cluster
+            && agent.spec.executor.container.is_some()
+            && store_config(&agent.spec, defaults)
+                .is_ok_and(|s| agent_container::would_share_identity(&s)) =>
+        {
+            Some(SpecError::Unsupported(
+                "executor.container with a workload identity outside of AWS, where the agent's container would have it too; use store.s3.credentials.secretName",
+            ))
         }
         () if deletes => {
             Some(SpecError::Unsupported("memory.deletionPolicy Delete; remove the memory with cicadactl"))

@@ -11,6 +11,7 @@ mod output;
 mod target;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -20,8 +21,10 @@ const EXIT_USAGE: u8 = 2;
 
 /// Runs the program. Not generic, so that it is compiled here and not once more in each program.
 pub fn entry(mut args: Vec<OsString>) -> ExitCode {
-    // Both must come before the runtime starts: a worker's sandbox holds for its only thread.
-    if args.get(1).is_some_and(|a| a == "worker") {
+    // All of these must come before the runtime starts: a worker's sandbox holds for its only thread.
+    let is_called_cycle_job =
+        args.first().is_some_and(|a| Path::new(a).file_name().is_some_and(|n| n == "cycle-job"));
+    if is_called_cycle_job || args.get(1).is_some_and(|a| a == "worker") {
         return cicada_cycle_job::entry(args);
     }
     if args.get(1).is_some_and(|a| a == "cycle-job") {

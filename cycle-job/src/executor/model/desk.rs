@@ -29,58 +29,58 @@ use crate::phase::checkpoint::checkpoint;
 const LEDGER_BYTES: usize = 4096;
 
 /// One tool call that was worked on.
-pub(super) struct Done {
-    pub(super) answer: Answer,
-    pub(super) failed: bool,
+pub(in crate::executor) struct Done {
+    pub(in crate::executor) answer: Answer,
+    pub(in crate::executor) failed: bool,
     /// For the step's record.
-    pub(super) record: Value,
+    pub(in crate::executor) record: Value,
 }
 
 /// What a tool says to the model.
-pub(super) struct Said {
-    pub(super) text: String,
-    pub(super) failed: bool,
-    pub(super) result_id: Option<String>,
+pub(in crate::executor) struct Said {
+    pub(in crate::executor) text: String,
+    pub(in crate::executor) failed: bool,
+    pub(in crate::executor) result_id: Option<String>,
 }
 
 impl Said {
-    pub(super) fn ok(text: impl Into<String>) -> Self {
+    pub(in crate::executor) fn ok(text: impl Into<String>) -> Self {
         Self { text: text.into(), failed: false, result_id: None }
     }
 
-    pub(super) fn error(text: impl Into<String>) -> Self {
+    pub(in crate::executor) fn error(text: impl Into<String>) -> Self {
         Self { text: text.into(), failed: true, result_id: None }
     }
 }
 
 /// A result that the ledger keeps.
-pub(super) struct Kept {
-    pub(super) id: String,
-    pub(super) content: Option<String>,
-    pub(super) bytes: usize,
-    pub(super) digest: ToolDigest,
+pub(in crate::executor) struct Kept {
+    pub(in crate::executor) id: String,
+    pub(in crate::executor) content: Option<String>,
+    pub(in crate::executor) bytes: usize,
+    pub(in crate::executor) digest: ToolDigest,
 }
 
 /// Both databases, the store and what the manifest allows.
-pub(super) struct Desk<'c> {
-    pub(super) cx: &'c Context,
-    pub(super) claim: &'c mut Claim,
+pub(in crate::executor) struct Desk<'c> {
+    pub(in crate::executor) cx: &'c Context,
+    pub(in crate::executor) claim: &'c mut Claim,
     /// None only while a batch runs.
-    pub(super) memory: Option<MemoryWorker>,
-    pub(super) ledger: LedgerWorker,
-    pub(super) files: Vec<FileEntry>,
-    pub(super) redactor: Redactor,
-    pub(super) rules: Rules,
+    pub(in crate::executor) memory: Option<MemoryWorker>,
+    pub(in crate::executor) ledger: LedgerWorker,
+    pub(in crate::executor) files: Vec<FileEntry>,
+    pub(in crate::executor) redactor: Redactor,
+    pub(in crate::executor) rules: Rules,
     pub(super) servers: Servers,
-    pub(super) before: SpentBefore,
+    pub(in crate::executor) before: SpentBefore,
     /// Messages of this attempt.
-    pub(super) messages: u32,
+    pub(in crate::executor) messages: u32,
     /// Own files that were written in this cycle.
-    pub(super) written: BTreeSet<String>,
+    pub(in crate::executor) written: BTreeSet<String>,
     /// Calls that may have changed the world, known outcomes included.
-    pub(super) intents: Vec<StepRecord>,
+    pub(in crate::executor) intents: Vec<StepRecord>,
     /// Number of the newest step of the ledger.
-    pub(super) step: u32,
+    pub(in crate::executor) step: u32,
     results: u32,
     /// Contents of this cycle that the ledger keeps as objects, by result.
     contents: BTreeMap<String, String>,
@@ -127,14 +127,18 @@ impl<'c> Desk<'c> {
     }
 
     /// Begins a step: the results of the one before are no longer the current ones.
-    pub(super) fn next_step(&mut self) -> u32 {
+    pub(in crate::executor) fn next_step(&mut self) -> u32 {
         self.fresh.clear();
         self.step += 1;
         self.step
     }
 
     /// Works on one call. `Err` ends the cycle; what the tool did wrong is in the answer.
-    pub(super) async fn work(&mut self, call: &Call, tool: &ToolCall) -> Result<Done, ModelError> {
+    pub(in crate::executor) async fn work(
+        &mut self,
+        call: &Call,
+        tool: &ToolCall,
+    ) -> Result<Done, ModelError> {
         let started = Instant::now();
         let said = match tool {
             ToolCall::Sql { sql } => self.sql(sql.clone()).await?,
@@ -157,7 +161,7 @@ impl<'c> Desk<'c> {
     }
 
     /// The answer to a call, without secrets and within its bounds.
-    pub(super) fn done(&self, call: &Call, said: Said, started: Instant) -> Done {
+    pub(in crate::executor) fn done(&self, call: &Call, said: Said, started: Instant) -> Done {
         let text = self.redactor.text(&said.text);
         let arguments = self.redactor.text(&call.arguments.text());
         let record = json!({
@@ -302,7 +306,7 @@ impl<'c> Desk<'c> {
     }
 
     /// Keeps a tool's result: in the ledger, or as an object where it is large.
-    pub(super) async fn keep(
+    pub(in crate::executor) async fn keep(
         &mut self,
         tool: &str,
         url: Option<&str>,
@@ -343,12 +347,12 @@ impl<'c> Desk<'c> {
     }
 
     /// Marks a mount whose source has changed.
-    pub(super) fn changed(&mut self, mount: &'static str) {
+    pub(in crate::executor) fn changed(&mut self, mount: &'static str) {
         self.stale.insert(mount);
     }
 
     /// Mounts what has changed since the last model call.
-    pub(super) fn refresh(&mut self) -> Result<(), ModelError> {
+    pub(in crate::executor) fn refresh(&mut self) -> Result<(), ModelError> {
         let stale: Vec<&str> = std::mem::take(&mut self.stale).into_iter().collect();
         let Some(memory) = self.memory.as_mut().filter(|_| !stale.is_empty()) else { return Ok(()) };
         block_in_place(|| {
@@ -360,9 +364,10 @@ impl<'c> Desk<'c> {
         Ok(())
     }
 
-    /// Writes a step of the loop into the ledger.
-    pub(super) fn record(
+    /// Writes a step into the ledger.
+    pub(in crate::executor) fn record(
         &mut self,
+        kind: &str,
         step: u32,
         started_at: Timestamp,
         text: &str,
@@ -374,7 +379,7 @@ impl<'c> Desk<'c> {
             cycle: self.cx.plan.run.cycle.name.clone(),
             attempt: self.claim.attempt(),
             step,
-            kind: "model".into(),
+            kind: kind.to_owned(),
             started_at,
             ended_at: Some(self.cx.now()),
             text: (!text.is_empty()).then(|| cut(&text, 4000)),

@@ -66,7 +66,7 @@ impl Loop<'_, '_> {
                     (end, records)
                 }
             };
-            self.desk.record(step, started_at, &text, &records, difference(&spent, &self.usage))?;
+            self.desk.record("model", step, started_at, &text, &records, difference(&spent, &self.usage))?;
             if let Some(end) = end {
                 return Ok(end);
             }
@@ -151,7 +151,8 @@ impl Loop<'_, '_> {
         Ok(())
     }
 
-    async fn tell(&mut self, now: bool) -> Result<(), ModelError> {
+    /// Tells the store what was spent so far; at most every 30 s unless `now` is set.
+    pub(super) async fn tell(&mut self, now: bool) -> Result<(), ModelError> {
         let usage = Usage { messages: self.desk.messages, ..self.usage.clone() };
         Ok(self.meter.tell(self.desk.cx, self.desk.claim, &usage, now).await?)
     }
@@ -166,7 +167,9 @@ impl Loop<'_, '_> {
         for (call, task) in tasks {
             let done = match task {
                 Task::Run(tool) => self.desk.work(call, tool).await?,
-                Task::Refuse(words) => self.desk.done(call, Said::error(words.clone()), Instant::now()),
+                Task::Refuse(words) | Task::Exhausted(words) => {
+                    self.desk.done(call, Said::error(words.clone()), Instant::now())
+                }
                 Task::Finish(wanted) => {
                     // Answered below, when it is known how the others went. The first one counts.
                     let at = answers.len();
@@ -198,7 +201,7 @@ impl Loop<'_, '_> {
     }
 }
 
-fn difference(before: &Usage, after: &Usage) -> Usage {
+pub(in crate::executor) fn difference(before: &Usage, after: &Usage) -> Usage {
     Usage {
         model_calls: after.model_calls - before.model_calls,
         tool_calls: after.tool_calls - before.tool_calls,

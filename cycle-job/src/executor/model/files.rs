@@ -131,7 +131,7 @@ impl Desk<'_> {
     }
 
     /// Uploads the files that this cycle wrote.
-    pub(super) async fn store_files(&mut self) -> Result<(), ModelError> {
+    pub(in crate::executor) async fn store_files(&mut self) -> Result<(), ModelError> {
         for path in std::mem::take(&mut self.written) {
             self.claim.store.put_file(&format!("{PREFIX}{path}"), &self.cx.work.files().join(&path)).await?;
         }

@@ -57,7 +57,7 @@ pub enum HttpError {
     },
     /// The name leads to an address near us.
     #[error(
-        "{host} resolves to {address}, which is not a public address; a person can allow it with private: true in spec.http.allowedHosts"
+        "{host} resolves to {address}, which is not a public address; a person can allow it with private: true (spec.http.allowedHosts, spec.mcpServers)"
     )]
     NotPublic {
         /// Host of the URL.
@@ -188,7 +188,7 @@ impl Rules {
         let mut next = self.prepare(call)?;
         for _ in 0..=REDIRECTS {
             let allowed = self.allowed_host(&next.url)?;
-            let addresses = self.addresses(&next.url, allowed.private).await?;
+            let addresses = checked_addresses(&*self.resolver, &next.url, allowed.private).await?;
             let response = send(&next, &addresses).await?;
             match redirect(&next, &response) {
                 Some(follow) => next = follow?,
@@ -273,31 +273,35 @@ impl Rules {
             },
         )
     }
+}
 
-    /// Resolves once and checks all of it: a name that leads to both kinds of address is refused.
-    async fn addresses(&self, url: &Url, private: bool) -> Result<Vec<SocketAddr>, HttpError> {
-        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        let found = match host.parse::<IpAddr>() {
-            Ok(address) => vec![address],
-            Err(_) => self
-                .resolver
-                .resolve(host)
-                .await
-                .map_err(|source| HttpError::Resolve { host: host.to_owned(), source })?,
-        };
-        if found.is_empty() {
-            return Err(HttpError::Resolve {
-                host: host.to_owned(),
-                source: std::io::ErrorKind::NotFound.into(),
-            });
-        }
-        let refused = |a: &&IpAddr| if private { is_never_reachable(**a) } else { !is_public(**a) };
-        if let Some(address) = found.iter().find(refused) {
-            return Err(HttpError::NotPublic { host: host.to_owned(), address: *address });
-        }
-        let port = url.port_or_known_default().unwrap_or(443);
-        Ok(found.into_iter().map(|a| SocketAddr::new(a, port)).collect())
+/// Resolves the host of `url` once and checks all of it: a name that leads to both kinds of address is
+/// refused. What connects to the answer can't be led elsewhere by a second one.
+pub async fn checked_addresses(
+    resolver: &dyn Resolve,
+    url: &Url,
+    private: bool,
+) -> Result<Vec<SocketAddr>, HttpError> {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let found = match host.parse::<IpAddr>() {
+        Ok(address) => vec![address],
+        Err(_) => resolver
+            .resolve(host)
+            .await
+            .map_err(|source| HttpError::Resolve { host: host.to_owned(), source })?,
+    };
+    if found.is_empty() {
+        return Err(HttpError::Resolve {
+            host: host.to_owned(),
+            source: std::io::ErrorKind::NotFound.into(),
+        });
     }
+    let refused = |a: &&IpAddr| if private { is_never_reachable(**a) } else { !is_public(**a) };
+    if let Some(address) = found.iter().find(refused) {
+        return Err(HttpError::NotPublic { host: host.to_owned(), address: *address });
+    }
+    let port = url.port_or_known_default().unwrap_or(443);
+    Ok(found.into_iter().map(|a| SocketAddr::new(a, port)).collect())
 }
 
 fn parse_url(text: &str) -> Result<Url, HttpError> {

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use cicada_contract::plan::McpServer;
+use cicada_contract::plan::{APPROVAL_HASH_MIN, McpServer};
 use cicada_contract::text::{cut, sha256_hex};
 use cicada_memory::LedgerWorker;
 use cicada_memory::ledger::ToolPin;
@@ -21,6 +21,8 @@ use serde_json::{Map, Value, json};
 use tokio::task::block_in_place;
 
 use super::ModelError;
+use super::http::{SystemResolver, checked_addresses};
+use super::redact::Redactor;
 use super::tools::Declaration;
 use crate::context::Context;
 
@@ -83,13 +85,14 @@ impl Servers {
     pub(super) async fn connect(
         cx: &Context,
         ledger: &mut LedgerWorker,
+        redactor: &Redactor,
     ) -> Result<(Self, Vec<Declaration>, Vec<String>), ModelError> {
         let (mut servers, mut declarations, mut notes) = (Self::default(), vec![], vec![]);
         for config in &cx.plan.config.mcp_servers {
             let headers = headers(cx, config)?;
             match introduce(config, headers).await {
                 Ok((client, tools)) => {
-                    declarations.extend(offer(cx, ledger, config, &tools, &mut notes)?);
+                    declarations.extend(offer(cx, ledger, config, redactor, &tools, &mut notes)?);
                     servers.servers.push(Connected {
                         name: config.name.clone(),
                         client,
@@ -99,7 +102,7 @@ impl Servers {
                 Err(reason) => notes.push(format!(
                     "MCP server {} can't be used in this cycle: {}",
                     config.name,
-                    cut(&reason, 300)
+                    cut(&redactor.text(&reason), 300)
                 )),
             }
         }
@@ -191,9 +194,14 @@ async fn introduce(
     config: &McpServer,
     headers: HashMap<HeaderName, HeaderValue>,
 ) -> Result<(RunningService<RoleClient, ()>, Vec<Tool>), String> {
+    let url = Url::parse(&config.url).map_err(|e| format!("its url can't be used: {e}"))?;
+    let resolving = checked_addresses(&SystemResolver, &url, config.private);
+    let addresses = resolving.await.map_err(|e| crate::failure::chain(&e))?;
+    // The addresses that were looked at and no others; a server that sends us elsewhere is not followed.
     let client = reqwest::Client::builder()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
+        .resolve_to_addrs(url.host_str().unwrap_or_default(), &addresses)
         .connect_timeout(Duration::from_secs(10))
         .build()
         .map_err(|_| "the client could not be set up".to_owned())?;
@@ -213,34 +221,42 @@ fn offer(
     cx: &Context,
     ledger: &mut LedgerWorker,
     config: &McpServer,
+    redactor: &Redactor,
     tools: &[Tool],
     notes: &mut Vec<String>,
 ) -> Result<Vec<Declaration>, ModelError> {
     let wanted = |tool: &&Tool| config.tools.is_empty() || config.tools.iter().any(|t| *t == tool.name);
     let declarations: Vec<Declaration> =
-        tools.iter().filter(wanted).take(TOOLS).map(|t| declaration(config, t)).collect();
+        tools.iter().filter(wanted).take(TOOLS).map(|t| declaration(config, redactor, t)).collect();
     let pins: Vec<ToolPin> =
         declarations.iter().map(|d| ToolPin { name: d.name.clone(), hash: hash(d) }).collect();
     let changed = block_in_place(|| ledger.pin_tools(&pins, &cx.plan.run.approvals, cx.now()))?;
-    for name in &changed {
+    for pin in pins.iter().filter(|pin| changed.contains(&pin.name)) {
+        // What a person writes to approve it stands in the pod's log; in the prompt it would be no use.
+        let approval = format!("{}-{}", pin.name, &pin.hash[..APPROVAL_HASH_MIN]);
+        tracing::warn!(tool = pin.name, approval, "an MCP tool has changed and is not offered");
         notes.push(format!(
-            "the MCP tool {name} is not what it was when it was first used; it is not offered until it is so again or a person approves it"
+            "the MCP tool {} is not what it was when it was first used; it is not offered until it is so again or a person approves it",
+            pin.name
         ));
     }
     Ok(declarations.into_iter().filter(|d| !changed.contains(&d.name)).collect())
 }
 
-fn declaration(config: &McpServer, tool: &Tool) -> Declaration {
-    let description = tool.description.as_deref().unwrap_or_default();
+/// A server knows the secrets that it was sent as headers: its words go through the filter, too.
+fn declaration(config: &McpServer, redactor: &Redactor, tool: &Tool) -> Declaration {
+    let description = redactor.text(tool.description.as_deref().unwrap_or_default());
+    let schema = Value::Object(tool.input_schema.as_ref().clone());
+    let clean = redactor.text(&schema.to_string());
     Declaration {
         name: format!("{}.{}", config.name, tool.name),
         // Part of every request: whatever it says, the model is told whose words they are.
         description: format!(
             "[described by the MCP server {}] {}",
             config.name,
-            cut(description, DESCRIPTION_BYTES)
+            cut(&description, DESCRIPTION_BYTES)
         ),
-        schema: Value::Object(tool.input_schema.as_ref().clone()),
+        schema: serde_json::from_str(&clean).unwrap_or_else(|_| json!({"type": "object"})),
     }
 }
 

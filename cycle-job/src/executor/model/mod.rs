@@ -8,8 +8,8 @@
 pub mod address;
 pub mod client;
 mod declarations;
-mod desk;
-mod drive;
+pub(in crate::executor) mod desk;
+pub(in crate::executor) mod drive;
 mod facts;
 mod fields;
 mod files;
@@ -22,8 +22,8 @@ pub mod prompt;
 pub mod provider;
 pub mod redact;
 mod results;
-mod spend;
-mod summary;
+pub(in crate::executor) mod spend;
+pub(in crate::executor) mod summary;
 pub mod tools;
 pub mod transcript;
 pub mod turn;
@@ -53,6 +53,7 @@ use desk::Desk;
 use drive::Loop;
 use http::{HostSecret, Rules, SystemResolver};
 use mcp::Servers;
+use prompt::Prompt;
 use provider::{ProviderError, ProviderModel, api_key};
 use redact::Redactor;
 use spend::Meter;
@@ -148,29 +149,58 @@ pub async fn run(
     Ok(try_run(cx, claim, config, bench).await?)
 }
 
+/// A desk that is ready for the first call, and what whoever works at it is told.
+pub(in crate::executor) struct Opened<'c> {
+    pub(in crate::executor) desk: Desk<'c>,
+    pub(in crate::executor) offered: Offered,
+    pub(in crate::executor) prompt: Prompt,
+    /// Calls of earlier attempts that the prompt tells of.
+    pub(in crate::executor) told: Vec<StepRecord>,
+}
+
+/// Sets the desk up: reads the day's spend, restores files, connects to MCP servers, builds the prompt.
+pub(in crate::executor) async fn open<'c>(
+    cx: &'c Context,
+    claim: &'c mut Claim,
+    bench: Bench,
+    redactor: Redactor,
+) -> Result<Opened<'c>, ModelError> {
+    let Bench { mut memory, mut ledger, mut files } = bench;
+    let plan = &cx.plan.config;
+    let rules = rules(plan, &cx.secrets)?;
+    let overview = block_in_place(|| ledger.overview(cx.now(), &plan.limits.time_zone))?;
+    let before = spend::spent_before(cx, claim, &mut ledger, &overview).await?;
+    files::restore(cx, claim, &mut files).await?;
+    let told = block_in_place(|| open_intents(&mut ledger))?;
+    let mut facts = block_in_place(|| facts::gather(cx, &mut ledger, &mut memory, &files, &overview))?;
+    let (servers, tools, notes) = Servers::connect(cx, &mut ledger, &redactor).await?;
+    facts.warnings.extend(notes);
+    let offered = Offered::new(plan, tools);
+    let prompt = prompt::build(plan, &cx.plan.run, &facts, cx.now());
+    let mut desk = Desk::new(cx, claim, memory, ledger, files, redactor, rules, servers, before);
+    desk.changed("__files");
+    Ok(Opened { desk, offered, prompt, told })
+}
+
+/// Takes the desk down after work that counts: what was told is told, files are stored.
+pub(in crate::executor) async fn close(mut desk: Desk<'_>, told: &[StepRecord]) -> Result<Bench, ModelError> {
+    block_in_place(|| told.iter().try_for_each(|intent| desk.ledger.record_step(intent)))?;
+    desk.store_files().await?;
+    let Desk { memory, ledger, files, .. } = desk;
+    let Some(memory) = memory else { return Err(ModelError::Stopped(Stop::Signal)) };
+    Ok(Bench { memory, ledger, files })
+}
+
 async fn try_run(
     cx: &Context,
     claim: &mut Claim,
     config: &ModelConfig,
     bench: Bench,
 ) -> Result<(Bench, Work), ModelError> {
-    let Bench { mut memory, mut ledger, mut files } = bench;
-    let plan = &cx.plan.config;
     let key = api_key(config, &cx.secrets)?;
-    let rules = rules(plan, &cx.secrets)?;
-    let redactor = redactor(plan, &cx.secrets, key.as_ref());
+    let redactor = redactor(&cx.plan.config, &cx.secrets, key.as_ref());
     let llm = ProviderModel::new(config, key.as_ref(), redactor.clone())?;
-    let overview = block_in_place(|| ledger.overview(cx.now(), &plan.limits.time_zone))?;
-    let before = spend::spent_before(cx, claim, &mut ledger, &overview).await?;
-    files::restore(cx, claim, &mut files).await?;
-    let told = block_in_place(|| open_intents(&mut ledger))?;
-    let mut facts = block_in_place(|| facts::gather(cx, &mut ledger, &mut memory, &files, &overview))?;
-    let (servers, tools, notes) = Servers::connect(cx, &mut ledger).await?;
-    facts.warnings.extend(notes);
-    let offered = Offered::new(plan, tools);
-    let prompt = prompt::build(plan, &cx.plan.run, &facts, cx.now());
-    let mut desk = Desk::new(cx, claim, memory, ledger, files, redactor, rules, servers, before);
-    desk.changed("__files");
+    let Opened { mut desk, offered, prompt, told } = open(cx, claim, bench, redactor).await?;
     let mut work = Loop {
         desk: &mut desk,
         llm: &llm,
@@ -180,24 +210,25 @@ async fn try_run(
         meter: Meter::new(cx.now()),
         window: None,
     };
-    let result = work.run(Transcript::new(prompt)).await;
-    if result.is_ok() {
-        work.summarise().await?;
+    let result = match work.run(Transcript::new(prompt)).await {
+        Ok(end) => work.summarise().await.map(|()| end),
+        Err(error) => Err(error),
+    };
+    if result.is_err() {
+        // However it failed: the spend is known before anything else can fail.
+        work.tell(true).await.unwrap_or_else(|error| {
+            tracing::warn!(error = crate::failure::chain(&error), "could not write the attempt's spend");
+        });
     }
     let usage = Usage { messages: work.desk.messages, ..work.usage.clone() };
     cx.note_usage(&usage);
-    let work = match result {
-        Ok(end) => {
-            block_in_place(|| told.iter().try_for_each(|intent| desk.ledger.record_step(intent)))?;
-            finished(end, usage)
-        }
-        Err(ModelError::Stopped(stop)) => interrupted(stop, usage),
+    let (work, told) = match result {
+        Ok(end) => (finished(end, usage), told),
+        // What was told stays open for the next attempt.
+        Err(ModelError::Stopped(stop)) => (interrupted(stop, usage), vec![]),
         Err(error) => return Err(error),
     };
-    desk.store_files().await?;
-    let Desk { memory, ledger, files, .. } = desk;
-    let Some(memory) = memory else { return Err(ModelError::Stopped(Stop::Signal)) };
-    Ok((Bench { memory, ledger, files }, work))
+    Ok((close(desk, &told).await?, work))
 }
 
 fn finished(end: End, usage: Usage) -> Work {
@@ -263,7 +294,11 @@ fn rules(plan: &PlanConfig, secrets: &Secrets) -> Result<Rules, SecretError> {
 }
 
 /// A filter for every secret that the plan names, whoever uses it.
-fn redactor(plan: &PlanConfig, secrets: &Secrets, key: Option<&SecretText>) -> Redactor {
+pub(in crate::executor) fn redactor(
+    plan: &PlanConfig,
+    secrets: &Secrets,
+    key: Option<&SecretText>,
+) -> Redactor {
     let mut references: Vec<SecretRef> = plan.secrets.iter().map(|s| s.from.clone()).collect();
     for channel in plan.channels.values() {
         match channel {

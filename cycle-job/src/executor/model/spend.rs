@@ -83,19 +83,19 @@ fn day_start(now: Timestamp, time_zone: &str) -> Timestamp {
 }
 
 /// Keeps the store informed, so that an attempt that is killed is counted.
-pub(super) struct Meter {
+pub(in crate::executor) struct Meter {
     started_at: Timestamp,
     written: Option<Instant>,
 }
 
 impl Meter {
-    pub(super) fn new(started_at: Timestamp) -> Self {
+    pub(in crate::executor) fn new(started_at: Timestamp) -> Self {
         Self { started_at, written: None }
     }
 
     /// Writes the spend, but not more often than every 30 s unless `now` is set. The first write must
     /// work: after it no call can go uncounted. Later ones are tried again by the next.
-    pub(super) async fn tell(
+    pub(in crate::executor) async fn tell(
         &mut self,
         cx: &Context,
         claim: &Claim,

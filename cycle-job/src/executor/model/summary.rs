@@ -56,6 +56,11 @@ pub(super) fn due(ledger: &mut LedgerWorker) -> Result<Vec<Due>, WorkerError> {
     Ok(found)
 }
 
+/// Gives everything that is due its digest, where no model writes.
+pub(in crate::executor) fn digest(ledger: &mut LedgerWorker) -> Result<(), WorkerError> {
+    due(ledger)?.iter().try_for_each(|due| ledger.add_summary(&due.record))
+}
+
 fn steps(ledger: &mut LedgerWorker) -> Result<Option<Due>, WorkerError> {
     let count = ledger.query("SELECT count(*) FROM steps WHERE NOT summarised", 1)?;
     let count = count.rows.first().and_then(|r| r.first()).and_then(Value::as_int).unwrap_or(0);

@@ -25,6 +25,8 @@ pub enum Task {
     Run(ToolCall),
     /// Don't run anything; this is the answer.
     Refuse(String),
+    /// Don't run anything: `limits.maxToolCalls` is used up. This is the answer.
+    Exhausted(String),
     /// `finish`, which is looked at after all others.
     Finish(Finish),
 }
@@ -88,33 +90,42 @@ pub fn after_reply(
     }
     progress.asked = false;
     let mut exhausted = false;
-    let tasks = reply.calls.iter().map(|call| {
-        let left =
-            limits.max_tool_calls == 0 || before.cycle_tool_calls + usage.tool_calls < limits.max_tool_calls;
-        let task = match offered.parse(call) {
-            Ok(ToolCall::Finish(finish)) => Task::Finish(finish),
-            _ if !left => {
-                exhausted = true;
-                Task::Refuse(format!(
-                    "not executed: limits.maxToolCalls ({}) is used up; call finish now",
-                    limits.max_tool_calls
-                ))
-            }
-            Ok(parsed) => {
-                usage.tool_calls += 1;
-                Task::Run(parsed)
-            }
-            // A call that can't be understood counts too: it must not be a way around the limit.
-            Err(problem) => {
-                usage.tool_calls += 1;
-                Task::Refuse(problem)
-            }
-        };
-        (call.clone(), task)
-    });
-    let tasks = tasks.collect();
+    let mut tasks = vec![];
+    for call in &reply.calls {
+        let task = task(call, offered, limits, before, usage);
+        exhausted |= matches!(task, Task::Exhausted(_));
+        tasks.push((call.clone(), task));
+    }
     progress.refused += u32::from(exhausted);
     Next::Tools(tasks)
+}
+
+/// Decides about one call, and counts it.
+pub fn task(
+    call: &Call,
+    offered: &Offered,
+    limits: &Limits,
+    before: &SpentBefore,
+    usage: &mut Usage,
+) -> Task {
+    let left =
+        limits.max_tool_calls == 0 || before.cycle_tool_calls + usage.tool_calls < limits.max_tool_calls;
+    match offered.parse(call) {
+        Ok(ToolCall::Finish(finish)) => Task::Finish(finish),
+        _ if !left => Task::Exhausted(format!(
+            "not executed: limits.maxToolCalls ({}) is used up; call finish now",
+            limits.max_tool_calls
+        )),
+        Ok(parsed) => {
+            usage.tool_calls += 1;
+            Task::Run(parsed)
+        }
+        // A call that can't be understood counts too: it must not be a way around the limit.
+        Err(problem) => {
+            usage.tool_calls += 1;
+            Task::Refuse(problem)
+        }
+    }
 }
 
 /// Decides about a `finish` that came with other calls: it counts only if none of them failed, because

@@ -100,10 +100,10 @@ fn after_the_last_tool_call_one_reply_is_left_to_finish() {
     let two = reply(&[("sql", json!({"sql": "SELECT 1"})), ("sql", json!({"sql": "SELECT 2"}))]);
     let Next::Tools(tasks) = decide(&two, &limits, &mut usage, &mut progress) else { panic!() };
     assert!(matches!(tasks[0].1, Task::Run(_)));
-    assert!(matches!(&tasks[1].1, Task::Refuse(text) if text.contains("limits.maxToolCalls (1)")));
+    assert!(matches!(&tasks[1].1, Task::Exhausted(text) if text.contains("limits.maxToolCalls (1)")));
     assert_eq!(before_call(&limits, &SpentBefore::default(), &usage, progress), None);
     let Next::Tools(tasks) = decide(&two, &limits, &mut usage, &mut progress) else { panic!() };
-    assert!(tasks.iter().all(|(_, t)| matches!(t, Task::Refuse(_))));
+    assert!(tasks.iter().all(|(_, t)| matches!(t, Task::Exhausted(_))));
     assert_eq!(before_call(&limits, &SpentBefore::default(), &usage, progress), Some("maxToolCalls"));
     assert_eq!(ended_by("maxToolCalls").outcome, Outcome::Unstated);
 }

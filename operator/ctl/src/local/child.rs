@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use cicada_contract::plan::{ContainerConfig, Executor};
 use cicada_contract::{CyclePlan, CycleReport};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
@@ -38,10 +39,22 @@ pub(super) async fn run(
     // A report of an earlier cycle must not be taken for this one's.
     let _ = std::fs::remove_file(&paths.report);
     let started = Instant::now();
-    let mut child = Command::new(std::env::current_exe()?)
+    let program = std::env::current_exe()?;
+    let own = match &plan.config.executor {
+        Executor::Container(own) => Some(own),
+        _ => None,
+    };
+    let mut command = Command::new(&program);
+    command
         .args(["cycle-job", "run"])
         .args([Path::new("--config"), &paths.config, Path::new("--run"), &paths.run])
-        .args([Path::new("--work"), &paths.work, Path::new("--report"), &paths.report])
+        .args([Path::new("--work"), &paths.work, Path::new("--report"), &paths.report]);
+    if own.is_some() {
+        // Address and token of the cycle before are no use to anybody.
+        let _ = std::fs::remove_dir_all(&paths.mcp);
+        command.args([Path::new("--mcp"), &paths.mcp]);
+    }
+    let mut child = command
         .envs(secrets)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -49,6 +62,8 @@ pub(super) async fn run(
         .spawn()
         .context("can't start the cycle")?;
     let bar = progress(&plan.config.owner.name);
+    let own =
+        own.map(|own| own_process(own, &plan.config.owner.name, &program, &paths.mcp, &bar)).transpose()?;
     let stderr = child.stderr.take().map(|pipe| tokio::spawn(follow(pipe, bar.clone())));
     let stdout = child.stdout.take().map(|pipe| tokio::spawn(lines(pipe)));
     // Ctrl-C reaches the child by the terminal, too: it persists and ends, so it is only waited for.
@@ -58,6 +73,9 @@ pub(super) async fn run(
             _ = tokio::signal::ctrl_c() => output::note("ending in order; the running cycle persists what it has"),
         }
     };
+    if let Some(task) = own {
+        let _ = task.await;
+    }
     if let Some(task) = stderr {
         let _ = task.await;
     }
@@ -75,17 +93,74 @@ pub(super) async fn run(
     Ok(Ended { report, took: started.elapsed(), console })
 }
 
+/// Starts the agent's own command, as its container would be in a cluster: no secret of the manifest, only
+/// MCP's token. It has the rights of whoever typed the command, so that is said each time.
+fn own_process(
+    own: &ContainerConfig,
+    agent: &str,
+    program: &Path,
+    mcp: &Path,
+    bar: &ProgressBar,
+) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+    let line = own.command.iter().chain(&own.args).map(String::as_str).collect::<Vec<_>>().join(" ");
+    bar.suspend(|| {
+        output::note(&format!(
+            "{agent}: runs on this machine with your rights, in place of the image {}: {}",
+            own.image,
+            cicada_contract::text::cut(&cicada_contract::text::printable(&line), 200)
+        ));
+    });
+    let bin = mcp.join("bin");
+    std::fs::create_dir_all(&bin)?;
+    let link = bin.join("cycle-job");
+    std::os::unix::fs::symlink(program, &link).with_context(|| format!("can't make {}", link.display()))?;
+    let mut child = Command::new(&link)
+        .args([Path::new("child"), Path::new("--mcp"), mcp, Path::new("--")])
+        .args(own.command.iter().chain(&own.args))
+        .envs(&own.env)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("can't start the agent's command")?;
+    let outputs = [
+        child.stdout.take().map(|pipe| tokio::spawn(show(pipe, bar.clone(), agent.to_owned()))),
+        child.stderr.take().map(|pipe| tokio::spawn(show(pipe, bar.clone(), agent.to_owned()))),
+    ];
+    Ok(tokio::spawn(async move {
+        let _ = child.wait().await;
+        for task in outputs.into_iter().flatten() {
+            let _ = task.await;
+        }
+    }))
+}
+
+/// What the command prints.
+async fn show(pipe: impl tokio::io::AsyncRead + Unpin, bar: ProgressBar, agent: String) {
+    let mut lines = BufReader::new(pipe).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        bar.suspend(|| output::note(&format!("{agent}| {line}")));
+    }
+}
+
 struct Paths {
     config: PathBuf,
     run: PathBuf,
     work: PathBuf,
     report: PathBuf,
+    mcp: PathBuf,
 }
 
 impl Paths {
     fn new(folder: &Path) -> Self {
         let at = |name| folder.join(name);
-        Self { config: at("config.json"), run: at("run.json"), work: at("work"), report: at("report.json") }
+        Self {
+            config: at("config.json"),
+            run: at("run.json"),
+            work: at("work"),
+            report: at("report.json"),
+            mcp: at("mcp"),
+        }
     }
 }
 
