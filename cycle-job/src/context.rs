@@ -17,6 +17,9 @@ use crate::secrets::Secrets;
 use crate::shutdown::Shutdown;
 use crate::work_dir::WorkDir;
 
+/// Time that is kept for the last write of HEAD, an object of a few KB, and for the report.
+const LAST_WRITE: Duration = Duration::from_secs(2);
+
 /// What every phase may use.
 pub struct Context {
     /// The plan.
@@ -74,8 +77,20 @@ impl Context {
 
     /// When the holder in HEAD stops being taken for alive: the time limit and the grace period after it.
     pub fn holder_deadline(&self) -> Timestamp {
-        let seconds = self.plan.config.limits.timeout + self.resources.grace_seconds;
-        self.now() + Duration::from_secs(seconds)
+        self.now() + Duration::from_secs(self.plan.config.limits.timeout) + self.grace()
+    }
+
+    /// Time between SIGTERM and SIGKILL.
+    fn grace(&self) -> Duration {
+        Duration::from_secs(self.plan.config.grace_seconds.unwrap_or(self.resources.grace_seconds))
+    }
+
+    /// When uploads must be done so that HEAD can still be written before SIGKILL; None while nobody has
+    /// told us to stop.
+    pub fn upload_by(&self) -> Option<Instant> {
+        let signalled = self.shutdown.signalled_at()?.into_std();
+        // From the signal on, where there is no time at all.
+        Some(signalled + self.grace().saturating_sub(LAST_WRITE))
     }
 
     /// Runs one phase and notes how long it took. Milliseconds of every phase end up in report and ledger.

@@ -1,5 +1,6 @@
 //! The driver: eleven phases in one paragraph.
 
+use cicada_contract::plan::Mode;
 use cicada_contract::report::{CycleResult, MemoryReport};
 use cicada_contract::{CycleReport, FailureClass};
 use cicada_store::Snapshot;
@@ -8,12 +9,15 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::phase::acquire::{Acquired, Claim, acquire};
 use crate::phase::collect::collect;
+use crate::phase::delete::delete;
 use crate::phase::deliver::deliver;
+use crate::phase::delivery::delivery;
 use crate::phase::execute::execute;
 use crate::phase::ingest::ingest;
 use crate::phase::mount::mount;
 use crate::phase::persist::persist;
 use crate::phase::persist_failure::persist_failure;
+use crate::phase::put_back::put_back;
 use crate::phase::report::{Finished, recovered_report, report, told_by};
 use crate::phase::restore::restore;
 use crate::phase::seal::seal;
@@ -22,26 +26,40 @@ use crate::phase::write_back::write_back;
 
 /// One cycle from plan to report. Never panics, never returns early without a report.
 pub async fn run(cx: &Context) -> CycleReport {
+    if cx.plan.run.mode == Mode::Delete {
+        return delete(cx).await.unwrap_or_else(|failure| failed(cx, failure, None));
+    }
     let mut claim = match cx.phase("acquire", acquire(cx)).await {
         Err(failure) => return failed(cx, failure, None),
         Ok(Acquired::AlreadyHandled(memory)) => return already_handled(cx, memory),
         Ok(Acquired::Recovered(mut claim, snapshot)) => return recovered(cx, &mut claim, &snapshot).await,
         Ok(Acquired::Held(claim)) => claim,
     };
-    match work(cx, &mut claim).await {
-        Ok(finished) => {
-            let pending = cx.phase("deliver", deliver(cx, &claim, &finished.outbox)).await;
-            cx.phase("collect", collect(cx, &mut claim)).await;
-            report(cx, &claim, finished, pending)
-        }
+    let ended = match &cx.plan.run.mode {
+        Mode::Delivery => delivery(cx, &mut claim).await,
+        Mode::Restore { snapshot } => put_back(cx, &mut claim, snapshot).await,
+        Mode::Cycle | Mode::Delete => whole(cx, &mut claim).await,
+    };
+    match ended {
+        Ok(report) => report,
         Err(failure) => {
-            // Fenced: whoever raised the epoch owns the store now, so nothing is written.
-            if !matches!(failure.class, FailureClass::PersistFenced | FailureClass::Superseded) {
+            // Fenced: whoever raised the epoch owns the store now, so nothing is written. Out of grace: there
+            // is no time for it.
+            let silent = [FailureClass::PersistFenced, FailureClass::Superseded, FailureClass::GraceTooShort];
+            if !silent.contains(&failure.class) {
                 cx.phase("persist failure", persist_failure(cx, &mut claim, &failure)).await;
             }
             failed(cx, failure, Some(&claim))
         }
     }
+}
+
+/// The cycle that an executor works in.
+async fn whole(cx: &Context, claim: &mut Claim) -> Result<CycleReport, Failure> {
+    let finished = work(cx, claim).await?;
+    let delivered = cx.phase("deliver", deliver(cx, claim, &finished.left.outbox)).await;
+    cx.phase("collect", collect(cx, claim, &finished.left.dropped_blobs)).await;
+    Ok(report(cx, claim, finished, delivered.pending))
 }
 
 /// The phases between the epoch that was raised and the snapshot that is current.
@@ -63,11 +81,11 @@ async fn recovered(cx: &Context, claim: &mut Claim, snapshot: &Snapshot) -> Cycl
         Ok(both) => both,
         Err(failure) => return failed(cx, failure, Some(claim)),
     };
-    let pending = cx.phase("deliver", deliver(cx, claim, &outbox)).await;
+    let delivered = cx.phase("deliver", deliver(cx, claim, &outbox)).await;
     if let Err(error) = claim.writer.release(cx.now()).await {
         return failed(cx, Failure::new(error.class(), crate::failure::chain(&error)), Some(claim));
     }
-    recovered_report(cx, claim, snapshot, stored, pending)
+    recovered_report(cx, claim, snapshot, stored, delivered.pending)
 }
 
 /// Reads what the last cycle left, without acquiring anything.

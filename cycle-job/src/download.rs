@@ -1,6 +1,7 @@
-//! Files of the manifest that come by URL. People wrote the URL and the SHA-256, so the host is trusted
+//! Files of the manifest that come by URL, and the hash of files. People wrote the URL and the SHA-256, so the host is trusted
 //! and the bytes are checked; nothing that the agent says leads here.
 
+use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
@@ -35,8 +36,8 @@ pub enum DownloadError {
     },
 }
 
-/// Downloads `url` to `target`; a file with other bytes than `sha256` is removed.
-pub async fn download(url: &str, sha256: &str, target: &Path) -> Result<(), DownloadError> {
+/// Downloads `url` to `target`; a file with other bytes than `sha256` is removed. Gives its bytes.
+pub async fn download(url: &str, sha256: &str, target: &Path) -> Result<u64, DownloadError> {
     let result = fetch(url, sha256, target).await;
     if result.is_err() {
         // Nothing half downloaded is left to be loaded.
@@ -45,7 +46,7 @@ pub async fn download(url: &str, sha256: &str, target: &Path) -> Result<(), Down
     result
 }
 
-async fn fetch(url: &str, sha256: &str, target: &Path) -> Result<(), DownloadError> {
+async fn fetch(url: &str, sha256: &str, target: &Path) -> Result<u64, DownloadError> {
     let client = reqwest::Client::builder().timeout(TIMEOUT).build().map_err(DownloadError::Http)?;
     let response = client.get(url).send().await.and_then(reqwest::Response::error_for_status);
     // A URL may carry a token in its query: the error must not repeat it.
@@ -62,10 +63,26 @@ async fn fetch(url: &str, sha256: &str, target: &Path) -> Result<(), DownloadErr
         file.write_all(&chunk).await?;
     }
     file.flush().await?;
-    let found: String = hash.finalize().iter().map(|b| format!("{b:02x}")).collect();
+    let found = hex::encode(hash.finalize());
     if found == sha256.to_ascii_lowercase() {
-        Ok(())
+        Ok(size)
     } else {
         Err(DownloadError::WrongHash { found, expected: sha256.to_owned() })
+    }
+}
+
+/// Bytes and SHA-256 of a file.
+pub(crate) fn measure(path: &Path) -> std::io::Result<(u64, String)> {
+    let mut file = std::fs::File::open(path)?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 18];
+    let mut size = 0;
+    loop {
+        let read = file.read(&mut buffer)?;
+        if read == 0 {
+            return Ok((size, hex::encode(hash.finalize())));
+        }
+        hash.update(&buffer[..read]);
+        size += read as u64;
     }
 }

@@ -17,7 +17,8 @@ pub enum Stop {
 /// A flag that a signal raises once, and a deadline.
 #[derive(Debug, Clone)]
 pub struct Shutdown {
-    signalled: watch::Receiver<bool>,
+    /// When it came.
+    signalled: watch::Receiver<Option<Instant>>,
     deadline: Instant,
 }
 
@@ -25,30 +26,27 @@ impl Shutdown {
     /// Listens to SIGTERM and SIGINT; `timeout` counts from now.
     pub fn listen(timeout: Duration) -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        let (raise, signalled) = watch::channel(false);
+        let (raise, signalled) = watch::channel(None);
         let mut term = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::spawn(async move {
             tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
             tracing::info!("signal received, ending in order");
-            raise.send_replace(true);
+            raise.send_replace(Some(Instant::now()));
             // The sender stays alive with the task, so that waiting receivers never see it closed.
             std::future::pending::<()>().await;
         });
         Ok(Self { signalled, deadline: Instant::now() + timeout })
     }
 
-    /// A shutdown that only time raises.
-    pub fn after(timeout: Duration) -> Self {
-        let (raise, signalled) = watch::channel(false);
-        // Leaked on purpose in tests and one-shot tools: a dropped sender would look like a signal.
-        std::mem::forget(raise);
-        Self { signalled, deadline: Instant::now() + timeout }
+    /// When the signal came.
+    pub fn signalled_at(&self) -> Option<Instant> {
+        *self.signalled.borrow()
     }
 
     /// Why work must stop now, if it must.
     pub fn requested(&self) -> Option<Stop> {
-        if *self.signalled.borrow() {
+        if self.signalled_at().is_some() {
             return Some(Stop::Signal);
         }
         (Instant::now() >= self.deadline).then_some(Stop::Timeout)
@@ -58,7 +56,7 @@ impl Shutdown {
     pub async fn wait(&self) -> Stop {
         let mut signalled = self.signalled.clone();
         tokio::select! {
-            _ = signalled.wait_for(|raised| *raised) => Stop::Signal,
+            _ = signalled.wait_for(Option::is_some) => Stop::Signal,
             () = tokio::time::sleep_until(self.deadline) => Stop::Timeout,
         }
     }

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use cicada_contract::plan::Mode;
 use cicada_crds::{
-    AgentCycle, AgentCycleStatus, PersistentAgent, PersistentAgentStatus,
-    cycle::{CycleRef, TriggerKind},
+    AgentCycle, AgentCycleStatus, PersistentAgent, PersistentAgentSpec, PersistentAgentStatus,
+    cycle::CycleRef,
 };
 use cicada_operator_core::{
     decide::{Action, Note},
+    deletion::{self, FINALIZER, MEMORY_LEFT},
     job::{self, JobInput, Purpose},
     names,
     observed::CycleView,
-    plan::{is_owned_by, plan_config, plan_run},
+    plan::{plan_config, plan_run},
     spec::{SpecError, sizes},
 };
 use jiff::Timestamp;
@@ -70,6 +70,9 @@ pub async fn act(
             Ok(())
         }
         Action::DeleteJob { name, uid } => delete_job(context, &namespace, &name, &uid).await,
+        Action::StartDeleteJob => start_delete_job(context, agent).await,
+        // Both write the agent itself, which its next status write must know of.
+        Action::SetFinalizer { .. } | Action::Abandon { .. } => Ok(()),
     }
 }
 
@@ -183,7 +186,8 @@ async fn start_job(
 ) -> Result<(), Error> {
     let (namespace, name) = (agent.namespace().unwrap_or_default(), agent.name_any());
     let invalid = |e: SpecError| Error::Invalid { what: "plan", message: e.to_string() };
-    let config = plan_config(agent, &context.config.defaults).map_err(invalid)?;
+    let mut config = plan_config(agent, &context.config.defaults).map_err(invalid)?;
+    config.owner.namespace_uid = context.index().namespace_uid(&namespace);
     let sizes = sizes(&agent.spec).map_err(invalid)?;
     let (rendered, sha256) = config.render();
     let mut objects = vec![];
@@ -197,7 +201,7 @@ async fn start_job(
         return Err(Error::Conflict);
     };
     let references: Vec<&AgentCycle> = objects.iter().collect();
-    let run = plan_run(agent, &references, &sha256, mode(agent, lead_object));
+    let run = plan_run(agent, &references, &sha256);
     let run_plan = serde_json::to_string(&run).unwrap_or_default();
     ensure_config_map(context, agent, &rendered, &sha256).await?;
     let job = job::build_job(&JobInput {
@@ -208,6 +212,8 @@ async fn start_job(
         config: &config,
         config_sha256: &sha256,
         run_plan: &run_plan,
+        mode: &run.mode,
+        inline_config: None,
         name: match purpose {
             Purpose::Report => names::report_job(&lead.name, &lead.uid),
             Purpose::Cycle | Purpose::Delete => names::job(&lead.name, &lead.uid),
@@ -254,19 +260,6 @@ async fn object_of(
     }
     let read = context.api::<AgentCycle>(namespace).get_opt(&reference.name).await?;
     Ok(read.filter(|c| c.uid().as_ref() == Some(&reference.uid)))
-}
-
-fn mode(agent: &PersistentAgent, lead: &AgentCycle) -> Mode {
-    if let Some(restore) = &lead.spec.restore {
-        return Mode::Restore { snapshot: restore.snapshot.clone() };
-    }
-    let own = is_owned_by(lead, &agent.uid().unwrap_or_default());
-    let delivery = own
-        && !lead.spec.triggers.is_empty()
-        && lead.spec.triggers.iter().all(|t| t.kind == TriggerKind::Delivery);
-    // What lies in the inbox needs a whole cycle; an outbox alone does not.
-    let inbox = agent.status.as_ref().and_then(|s| s.delivery.as_ref()).and_then(|d| d.inbox).unwrap_or(0);
-    if delivery && inbox == 0 { Mode::Delivery } else { Mode::Cycle }
 }
 
 async fn ensure_config_map(
@@ -319,6 +312,96 @@ async fn create_job(context: &Context, namespace: &str, job: &Job, cycle_uid: &s
     };
     context.index().put_job(&made);
     Ok(())
+}
+
+/// Creates the Job that deletes an agent's memory. It carries its whole plan and belongs to nobody: with the
+/// agent's objects gone it still ends its work.
+async fn start_delete_job(context: &Context, agent: &PersistentAgent) -> Result<(), Error> {
+    let (namespace, name) = (agent.namespace().unwrap_or_default(), agent.name_any());
+    let uid = agent.uid().unwrap_or_default();
+    let defaults = &context.config.defaults;
+    let invalid = |e: SpecError| Error::Invalid { what: "plan", message: e.to_string() };
+    let (config, run) = deletion::delete_plan(agent, defaults).map_err(invalid)?;
+    // A manifest whose sizes can't be read has a memory all the same.
+    let sizes = sizes(&agent.spec).or_else(|_| sizes(&PersistentAgentSpec::default())).map_err(invalid)?;
+    let (rendered, sha256) = config.render();
+    let job = job::build_job(&JobInput {
+        namespace: &namespace,
+        agent: &name,
+        spec: &agent.spec,
+        sizes: &sizes,
+        config: &config,
+        config_sha256: &sha256,
+        run_plan: &serde_json::to_string(&run).unwrap_or_default(),
+        mode: &run.mode,
+        inline_config: Some(&rendered),
+        name: names::delete_job(&name, &uid),
+        owner: None,
+        cycle_uid: Some(&uid),
+        purpose: Purpose::Delete,
+        defaults,
+    });
+    let made = match context.api::<Job>(&namespace).create(&post(), &job).await {
+        Ok(made) => made,
+        // Its name has the agent's UID in it, so it is ours.
+        Err(kube::Error::Api(s)) if s.is_already_exists() => {
+            let found = context.api::<Job>(&namespace).get(&job.name_any()).await?;
+            if found.metadata.deletion_timestamp.is_some() {
+                return Err(Error::Conflict);
+            }
+            found
+        }
+        Err(e) => return Err(Error::of_write("Job", e)),
+    };
+    context.index().put_job(&made);
+    Ok(())
+}
+
+/// Puts our finalizer on an agent or takes it off, if nobody wrote the agent since it was read.
+pub async fn set_finalizer(
+    context: &Context,
+    agent: &PersistentAgent,
+    present: bool,
+) -> Result<PersistentAgent, Error> {
+    may_act(context)?;
+    let mut finalizers = agent.finalizers().to_vec();
+    finalizers.retain(|f| f != FINALIZER);
+    finalizers.extend(present.then(|| FINALIZER.to_owned()));
+    let body = json!({"metadata": {
+        "uid": agent.uid(), "resourceVersion": agent.resource_version(), "finalizers": finalizers,
+    }});
+    let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+    let api = context.api::<PersistentAgent>(&agent.namespace().unwrap_or_default());
+    match api.patch(&agent.name_any(), &parameters, &Patch::Merge(&body)).await {
+        Ok(written) => {
+            context.index().put_agent(written.clone());
+            Ok(written)
+        }
+        // Gone meanwhile: there is nothing to keep or to let go.
+        Err(kube::Error::Api(s)) if s.is_not_found() => Ok(agent.clone()),
+        Err(e) => Err(Error::of_write("finalizer of a PersistentAgent", e)),
+    }
+}
+
+/// Tells where a memory lies that was not deleted with its agent. The event is on the operator's own
+/// Deployment: in a namespace that is being deleted none can be made.
+pub async fn tell_of_left_memory(context: &Context, agent: &PersistentAgent, memory: &str, why: &str) {
+    let path = format!("{}/{}", agent.namespace().unwrap_or_default(), agent.name_any());
+    context.metrics.left_memories.inc();
+    tracing::error!(agent = path, memory, why, "an agent was deleted and its memory is left behind");
+    let event = Event {
+        type_: EventType::Warning,
+        reason: MEMORY_LEFT.to_owned(),
+        note: Some(cicada_contract::text::cut(
+            &format!("{path}: {why}; its memory is left at {memory}"),
+            1024,
+        )),
+        action: "Delete".into(),
+        secondary: Some(agent.object_ref(&())),
+    };
+    if let Err(error) = context.recorder.publish(&event, &context.lease.deployment()).await {
+        tracing::warn!(agent = path, error = %error, "an event could not be written");
+    }
 }
 
 /// Tells people. An event that can't be written is logged and forgotten.

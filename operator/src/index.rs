@@ -80,6 +80,7 @@ pub struct Index {
     /// Jobs that were there once, by cycle UID.
     had_job: HashSet<String>,
     holds: HashMap<Arc<str>, String>,
+    namespace_uids: HashMap<Arc<str>, String>,
 }
 
 impl Index {
@@ -296,6 +297,18 @@ impl Index {
     /// The reason why a namespace is on hold.
     pub fn hold(&self, namespace: &str) -> Option<String> {
         self.holds.get(namespace).cloned()
+    }
+
+    /// UID of a namespace; empty where it is not known.
+    pub fn namespace_uid(&self, namespace: &str) -> String {
+        self.namespace_uids.get(namespace).cloned().unwrap_or_default()
+    }
+
+    /// Notes the UID of a namespace.
+    pub fn set_namespace_uid(&mut self, namespace: &str, uid: Option<String>) {
+        if let Some(uid) = uid {
+            self.namespace_uids.insert(namespace.into(), uid);
+        }
     }
 
     /// Sets or lifts the hold of a namespace; true if that changed something.

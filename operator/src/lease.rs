@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
-    api::coordination::v1::{Lease, LeaseSpec},
+    api::{
+        coordination::v1::{Lease, LeaseSpec},
+        core::v1::ObjectReference,
+    },
     apimachinery::pkg::apis::meta::v1::MicroTime,
 };
 use kube::{
@@ -48,6 +51,7 @@ pub fn claim(current: Option<&LeaseSpec>, me: &str, now: Timestamp) -> Option<Le
 #[derive(Debug)]
 pub struct Holder {
     api: Api<Lease>,
+    namespace: String,
     name: String,
     me: String,
     /// When the newest successful renewal was *sent*: its effect can't be older.
@@ -59,9 +63,21 @@ impl Holder {
     pub fn new(client: Client, namespace: &str, name: &str, me: &str) -> Self {
         Self {
             api: Api::namespaced(client, namespace),
+            namespace: namespace.to_owned(),
             name: name.to_owned(),
             me: me.to_owned(),
             renewed: Mutex::new(None),
+        }
+    }
+
+    /// The operator's Deployment, whose name the chart gives the Lease, too.
+    pub fn deployment(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some("apps/v1".into()),
+            kind: Some("Deployment".into()),
+            namespace: Some(self.namespace.clone()),
+            name: Some(self.name.clone()),
+            ..ObjectReference::default()
         }
     }
 

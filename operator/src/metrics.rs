@@ -100,6 +100,10 @@ pub struct Metrics {
     pub cost_today: Family<AgentLabels, FloatGauge>,
     /// Messages that wait to leave.
     pub pending_deliveries: Family<AgentLabels, Gauge>,
+    /// Messages that were given up.
+    pub failed_deliveries: Family<AgentLabels, Counter>,
+    /// Memories that were not deleted with their agents.
+    pub left_memories: Counter,
     /// 1 in the state in which an agent is.
     pub state: Family<StateLabels, Gauge>,
     /// Agents and cycles that are known.
@@ -142,6 +146,8 @@ impl Default for Metrics {
             tokens: Family::default(),
             cost_today: Family::default(),
             pending_deliveries: Family::default(),
+            failed_deliveries: Family::default(),
+            left_memories: Counter::default(),
             state: Family::default(),
             objects: Family::default(),
             leader: Gauge::default(),
@@ -173,6 +179,12 @@ impl Metrics {
         r.register("tokens", "Tokens of all cycles so far", self.tokens.clone());
         r.register("cost_today", "Cost of this day, in the currency of the prices", self.cost_today.clone());
         r.register("pending_deliveries", "Messages that wait to leave", self.pending_deliveries.clone());
+        r.register("failed_deliveries", "Messages that were given up", self.failed_deliveries.clone());
+        r.register(
+            "left_memories",
+            "Memories that were not deleted with their agents",
+            self.left_memories.clone(),
+        );
         r.register("agent_state", "1 in the state in which an agent is", self.state.clone());
         r.register("objects", "Agents and cycles that are known", self.objects.clone());
         r.register("leader", "1 if this replica holds the Lease", self.leader.clone());
@@ -208,6 +220,7 @@ impl Metrics {
         self.tokens.remove(&labels);
         self.cost_today.remove(&labels);
         self.pending_deliveries.remove(&labels);
+        self.failed_deliveries.remove(&labels);
         let series =
             self.series.lock().unwrap_or_else(PoisonError::into_inner).remove(&labels).unwrap_or_default();
         if let Some(state) = series.state {

@@ -1,7 +1,7 @@
 //! From status and notes to metrics.
 
 use cicada_crds::PersistentAgent;
-use cicada_operator_core::{decide::Note, due};
+use cicada_operator_core::{agent_status::DELIVERY_FAILED, decide::Note, due};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
@@ -62,10 +62,14 @@ pub fn ended(context: &Context, agent: &PersistentAgent, reason: &str) {
 
 /// Counts what is told.
 pub fn told(context: &Context, agent: &PersistentAgent, notes: &[Note]) {
-    let missed = notes.iter().filter(|n| n.reason == "MissSchedule").count() as u64;
-    if missed > 0 {
-        let labels =
-            AgentLabels { namespace: agent.namespace().unwrap_or_default(), agent: agent.name_any() };
-        context.metrics.missed_slots.get_or_create(&labels).inc_by(missed);
+    let labels = AgentLabels { namespace: agent.namespace().unwrap_or_default(), agent: agent.name_any() };
+    let metrics = &context.metrics;
+    for (reason, family) in
+        [("MissSchedule", &metrics.missed_slots), (DELIVERY_FAILED, &metrics.failed_deliveries)]
+    {
+        let count: u64 = notes.iter().filter(|n| n.reason == reason).map(|n| n.count).sum();
+        if count > 0 {
+            family.get_or_create(&labels).inc_by(count);
+        }
     }
 }

@@ -39,6 +39,18 @@ pub async fn job(context: &Context, cycle_uid: &str, now: Timestamp) -> Result<O
     Ok(Some(view))
 }
 
+/// The Job that deletes an agent's memory, with its end if it has ended.
+pub async fn delete_job(context: &Context, agent_uid: &str) -> Result<Option<JobView>, kube::Error> {
+    let Some((key, entry)) = context.index().job(agent_uid, Purpose::Delete) else { return Ok(None) };
+    let mut view = entry.view.clone();
+    if view.end.is_none() && entry.ended.is_some() {
+        let end = end_of(context, &key, &entry).await?;
+        context.index().job_ended(&key, end.clone());
+        view.end = Some(end);
+    }
+    Ok(Some(view).filter(|v| !v.deleting))
+}
+
 async fn report_job(context: &Context, cycle_uid: &str) -> Result<Option<ReportJob>, kube::Error> {
     let Some((key, entry)) = context.index().job(cycle_uid, Purpose::Report) else { return Ok(None) };
     if entry.ended.is_none() {

@@ -8,6 +8,7 @@ use cicada_crds::{AgentCycle, PersistentAgent, cycle::Phase};
 use cicada_operator_core::{
     Action, Observed, Plan, cycle_status, decide,
     decide::end_active,
+    deletion,
     job::Purpose,
     observed::{CycleView, Environment},
     result::CycleEnd,
@@ -38,7 +39,7 @@ async fn steps(context: &Context, key: &Key) -> Result<Timestamp, Error> {
     let mut fresh = false;
     for _ in 0..STEPS {
         let now = Timestamp::now();
-        let (plan, cycles) = observe_and_decide(context, key, &agent, now).await?;
+        let (plan, cycles) = observe_and_decide(context, key, &agent, None, now).await?;
         let changed = agent.status.clone().unwrap_or_default() != plan.status;
         if plan.actions.is_empty() && !changed {
             numbers::note(context, key, &agent);
@@ -75,12 +76,17 @@ async fn observe_and_decide(
     context: &Context,
     key: &Key,
     agent: &PersistentAgent,
+    delete_refused: Option<String>,
     now: Timestamp,
 ) -> Result<(Plan, Vec<CycleView>), Error> {
     let uid = agent.uid().unwrap_or_default();
     let active = agent.status.as_ref().and_then(|s| s.active_cycle.as_ref()).map(|a| a.uid.clone());
     let job = match &active {
         Some(cycle) => observe::job(context, cycle, now).await?,
+        None => None,
+    };
+    let delete_job = match &agent.metadata.deletion_timestamp {
+        Some(_) => observe::delete_job(context, &uid).await?,
         None => None,
     };
     know_active_cycle(context, key, agent).await?;
@@ -93,7 +99,6 @@ async fn observe_and_decide(
             hold: context.config.hold.clone().or_else(|| index.hold(&key.namespace)),
             full: (capacity.cycles > 0 && all >= capacity.cycles)
                 || (capacity.cycles_per_namespace > 0 && here >= capacity.cycles_per_namespace),
-            ..Environment::of_this_release()
         };
         (index.cycles(key, &uid), environment, active.as_ref().is_some_and(|c| index.job_vanished(c)))
     };
@@ -102,6 +107,8 @@ async fn observe_and_decide(
         cycles: &cycles,
         job: job.as_ref(),
         job_vanished,
+        delete_job: delete_job.as_ref(),
+        delete_refused,
         environment: &environment,
         defaults: &context.config.defaults,
     };
@@ -136,7 +143,21 @@ async fn apply(
         if let (Action::DeleteJob { .. }, Some(active)) = (&action, active) {
             context.index().expect_job_again(&active.uid);
         }
-        act::act(context, agent, cycles, action).await?;
+        match &action {
+            Action::SetFinalizer { present } => {
+                *agent = Arc::new(act::set_finalizer(context, agent, *present).await?);
+            }
+            Action::Abandon { memory, why } => {
+                *agent = Arc::new(act::set_finalizer(context, agent, false).await?);
+                act::tell_of_left_memory(context, agent, memory, why).await;
+            }
+            _ => act::act(context, agent, cycles, action).await?,
+        }
+    }
+    if agent.metadata.deletion_timestamp.is_some() && !deletion::is_kept(agent) {
+        // With its last finalizer it is gone: there is no status left to write.
+        act::tell(context, agent, plan.notes).await;
+        return Ok(());
     }
     if changed && !plan.defer_status {
         *agent = Arc::new(act::set_agent(context, agent, &plan.status).await?);
@@ -171,6 +192,9 @@ async fn explain(
     error: Error,
     now: Timestamp,
 ) -> Result<Timestamp, Error> {
+    if agent.metadata.deletion_timestamp.is_some() {
+        return explain_deletion(context, key, agent, error, now).await;
+    }
     let active = agent.status.as_ref().and_then(|s| s.active_cycle.clone());
     let uid = agent.uid().unwrap_or_default();
     let cycles = context.index().cycles(key, &uid);
@@ -197,6 +221,26 @@ async fn explain(
     }
 }
 
+/// A delete Job that can't be made: in a namespace that is being deleted, or by a broken manifest, never.
+async fn explain_deletion(
+    context: &Context,
+    key: &Key,
+    agent: &mut act::Agent,
+    error: Error,
+    now: Timestamp,
+) -> Result<Timestamp, Error> {
+    let refused = match &error {
+        Error::Invalid { what: "Job" | "plan", message } => message,
+        Error::Forbidden { what: "Job", message } if message.contains("being terminated") => message,
+        // A quota or a policy may give way until the time is up.
+        Error::Forbidden { what: "Job", .. } => return Ok(now + FORBIDDEN_WAIT),
+        _ => return Err(error),
+    };
+    let (plan, cycles) = observe_and_decide(context, key, agent, Some(cut(refused, 256)), now).await?;
+    apply(context, agent, &cycles, plan, false).await?;
+    Ok(now)
+}
+
 async fn end_cycle(
     context: &Context,
     agent: &mut act::Agent,
@@ -204,7 +248,7 @@ async fn end_cycle(
     end: &CycleEnd,
     now: Timestamp,
 ) -> Result<Timestamp, Error> {
-    let environment = Environment::of_this_release();
+    let environment = Environment::default();
     let plan = {
         let held = agent.clone();
         let seen = Observed {
@@ -212,6 +256,8 @@ async fn end_cycle(
             cycles,
             job: None,
             job_vanished: false,
+            delete_job: None,
+            delete_refused: None,
             environment: &environment,
             defaults: &context.config.defaults,
         };

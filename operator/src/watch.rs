@@ -227,6 +227,7 @@ pub fn note_hold(context: &Context, namespace: &PartialObjectMeta<Namespace>) {
     let name = namespace.name_any();
     let reason = namespace.annotations().get(HOLD).cloned();
     let mut index = context.index();
+    index.set_namespace_uid(&name, namespace.uid());
     if index.set_hold(&name, reason) {
         index.keys().into_iter().filter(|k| *k.namespace == *name).for_each(|k| context.queue.add(k, SETTLE));
     }

@@ -6,6 +6,8 @@
 mod agents;
 mod api;
 mod bad_input;
+mod deletion;
+mod deliveries;
 mod idle;
 mod kill;
 mod local;

@@ -97,6 +97,9 @@ pub struct PlanConfig {
     pub memory: MemoryConfig,
     /// Bounds of one cycle and one day.
     pub limits: Limits,
+    /// Seconds between SIGTERM and SIGKILL, where the manifest sets them; else they follow from the sizes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_seconds: Option<u64>,
     /// What the agent may change about itself.
     #[serde(default)]
     pub self_management: SelfManagement,
@@ -130,6 +133,31 @@ pub struct PlanConfig {
 }
 
 impl PlanConfig {
+    /// What must be said, and the default of everything else.
+    pub fn new(owner: Owner, store: StoreConfig, executor: Executor) -> Self {
+        Self {
+            version: PLAN_VERSION,
+            owner,
+            charter: String::new(),
+            store,
+            executor,
+            success: None,
+            memory: MemoryConfig::default(),
+            limits: Limits::default(),
+            grace_seconds: None,
+            self_management: SelfManagement::default(),
+            schedules: vec![],
+            skills: vec![],
+            contacts: vec![],
+            files: vec![],
+            channels: BTreeMap::new(),
+            inbound: Inbound::default(),
+            mcp_servers: vec![],
+            secrets: vec![],
+            http: Http::default(),
+        }
+    }
+
     /// The bytes of the ConfigMap and their SHA-256. The same config always gives the same bytes.
     pub fn render(&self) -> (String, String) {
         let json = serde_json::to_string(self).unwrap_or_default();
@@ -151,6 +179,9 @@ pub struct Owner {
     /// UID of the PersistentAgent object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
+    /// UID of the namespace; empty where it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub namespace_uid: String,
 }
 
 impl Owner {
@@ -715,14 +746,6 @@ pub enum Mode {
     },
     /// Purge the whole prefix and leave a tombstone.
     Delete,
-}
-
-impl Mode {
-    /// True if the cycle job of this release does it. The operator makes no Job of another mode: it would
-    /// be worked on as a whole cycle.
-    pub fn is_supported(&self) -> bool {
-        matches!(self, Self::Cycle)
-    }
 }
 
 /// One AgentCycle.

@@ -191,6 +191,14 @@ pub struct Pending {
     /// When to deliver again, seconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_delivery: Option<i64>,
+    /// Messages that this cycle gave up: they wait no longer and did not leave.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failed: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 /// Time of one phase.

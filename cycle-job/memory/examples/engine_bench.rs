@@ -3,14 +3,11 @@
 //!
 //! `cargo run --release -p cicada-memory --example engine_bench [ROWS]`
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cicada_contract::PlanConfig;
-use cicada_contract::plan::{
-    Executor, Http, Inbound, Limits, MemoryConfig, Owner, SelfManagement, SqlSource, StoreConfig,
-};
+use cicada_contract::plan::{Executor, Owner, SqlSource, StoreConfig};
 use cicada_memory::ledger::IncomingMessage;
 use cicada_memory::{
     Launcher, LedgerOptions, LedgerWorker, MOUNTS, MemoryOptions, MemoryWorker, Mounts, PromptOptions, Value,
@@ -193,26 +190,8 @@ fn message(n: usize) -> IncomingMessage {
 }
 
 fn config() -> PlanConfig {
-    PlanConfig {
-        version: 1,
-        owner: Owner::default(),
-        charter: String::new(),
-        store: StoreConfig::Directory { path: String::new(), claim_name: None },
-        executor: Executor::Sql(SqlSource::Inline(String::new())),
-        success: None,
-        memory: MemoryConfig::default(),
-        limits: Limits::default(),
-        self_management: SelfManagement::default(),
-        schedules: vec![],
-        skills: vec![],
-        contacts: vec![],
-        files: vec![],
-        channels: BTreeMap::new(),
-        inbound: Inbound::default(),
-        mcp_servers: vec![],
-        secrets: vec![],
-        http: Http::default(),
-    }
+    let store = StoreConfig::Directory { path: String::new(), claim_name: None };
+    PlanConfig::new(Owner::default(), store, Executor::Sql(SqlSource::Inline(String::new())))
 }
 
 fn prompt(root: &Path, rows: u64) -> Outcome<()> {

@@ -1,8 +1,8 @@
 //! The sql executor: the manifest's statements as one batch, one transaction.
 
+use cicada_contract::FailureClass;
 use cicada_contract::plan::{ProvidedFile, SqlSource};
 use cicada_contract::report::{Outcome, Usage};
-use cicada_contract::{CyclePlan, FailureClass};
 use cicada_memory::{BatchResult, MemoryWorker, WorkerError};
 use cicada_store::SnapshotKind;
 use tokio::task::spawn_blocking;
@@ -126,9 +126,4 @@ fn text(source: &SqlSource) -> Result<String, SqlExecutorError> {
             }
         }),
     }
-}
-
-/// `spec.success` as the plan has it.
-pub fn success_query(plan: &CyclePlan) -> Option<&str> {
-    plan.config.success.as_deref()
 }

@@ -10,6 +10,7 @@ use cicada_store::{
 
 use crate::context::Context;
 use crate::failure::{Classified, Failure};
+use crate::phase::restore::Origin;
 use crate::secrets::SecretError;
 
 /// What acquiring found.
@@ -46,6 +47,11 @@ impl Claim {
             Start::Empty => None,
             Start::Current(base) | Start::Resume(base) | Start::Recovered(base) => Some(base),
         }
+    }
+
+    /// Where its snapshots are read from.
+    pub(crate) fn origin(&self) -> Origin<'_> {
+        Origin { store: &self.store, epoch: self.writer.epoch() }
     }
 
     /// The memory as HEAD now shows it.
@@ -141,10 +147,11 @@ async fn try_acquire(cx: &Context) -> Result<Acquired, AcquirePhaseError> {
     })
 }
 
-fn request(cx: &Context) -> AcquireRequest {
+pub(crate) fn request(cx: &Context) -> AcquireRequest {
     let (config, run) = (&cx.plan.config, &cx.plan.run);
     let now = cx.now();
     AcquireRequest {
+        namespace_uid: Some(config.owner.namespace_uid.clone()).filter(|uid| !uid.is_empty()),
         expect: run.expect.clone(),
         take_over_from: config.memory.take_over_from.clone(),
         accept_memory_loss: config.memory.accept_memory_loss.clone(),

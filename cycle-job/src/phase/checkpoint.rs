@@ -5,17 +5,17 @@
 //! did to its memory meanwhile is not part of it.
 
 use cicada_contract::FailureClass;
+use cicada_memory::WorkerError;
 use cicada_memory::ledger::StepRecord;
-use cicada_memory::{LedgerOptions, LedgerWorker, WorkerError};
-use cicada_store::{Archive, PackError, PublishError, PublishRequest, SnapshotKind, SnapshotRetention};
+use cicada_store::{Archive, PackError, PublishError, PublishRequest, SnapshotKind};
 use tokio::task::block_in_place;
 
 use crate::context::Context;
 use crate::failure::Classified;
 use crate::phase::acquire::Claim;
-use crate::phase::fetch::fetch;
 use crate::phase::ingest::begin;
-use crate::phase::restore::RestoreError;
+use crate::phase::persist::retention;
+use crate::phase::restore::{RestoreError, ledger_of};
 
 /// Why a checkpoint could not be published. The call that it was for is not made.
 #[derive(Debug, thiserror::Error)]
@@ -26,9 +26,6 @@ pub enum CheckpointError {
     /// The ledger could not be written.
     #[error("could not write the ledger")]
     Engine(#[from] WorkerError),
-    /// Its folder could not be made.
-    #[error("could not prepare the checkpoint's folder")]
-    Disk(#[from] std::io::Error),
     /// The ledger could not be packed.
     #[error("could not pack the ledger")]
     Pack(#[from] PackError),
@@ -42,7 +39,6 @@ impl Classified for CheckpointError {
         match self {
             Self::Restore(e) => e.class(),
             Self::Engine(_) => FailureClass::WorkerCrashed,
-            Self::Disk(_) => FailureClass::DiskBudget,
             Self::Pack(e) if e.is_disk_full() => FailureClass::DiskBudget,
             Self::Pack(_) => FailureClass::SqlitePersistenceFailed,
             Self::Publish(e) => e.class(),
@@ -58,35 +54,20 @@ pub async fn checkpoint(
 ) -> Result<(), CheckpointError> {
     cx.note_intents(intents);
     let folder = cx.work.scratch().join("checkpoint");
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder)?;
-    }
-    std::fs::create_dir_all(&folder)?;
-    let file = folder.join("ledger.db");
-    // Kept beside: the second checkpoint of a cycle starts from the same bytes.
-    let start = cx.work.scratch().join("ledger-of-start.db");
-    if let Some(archive) = claim.base().and_then(|b| b.ledger.clone()) {
-        if !start.exists() {
-            fetch(cx, claim, &archive, &start).await?;
-        }
-        std::fs::copy(&start, &file)?;
-    }
+    let mut ledger = ledger_of(cx, claim.origin(), claim.base(), &folder).await?;
     let now = cx.now();
+    let keep = &cx.plan.config.memory.retention;
     block_in_place(|| {
-        let memory = &cx.plan.config.memory;
-        let options = LedgerOptions::new(memory.size_limit, memory.ledger_size_limit);
-        let mut ledger = LedgerWorker::spawn(&cx.launcher, &folder, options)?;
         ledger.begin_cycle(&begin(cx, claim, now))?;
         intents.iter().try_for_each(|intent| ledger.record_step(intent))?;
-        ledger.seal(&memory.retention, now)?;
+        ledger.seal(keep, now)?;
         ledger.close();
         Ok::<_, WorkerError>(())
     })?;
-    let packed = cicada_store::pack(&file, &cx.archive("checkpoint.new.zst")).await?;
-    let keep = &cx.plan.config.memory.retention;
+    let packed = cicada_store::pack(&folder.join("ledger.db"), &cx.archive("checkpoint.new.zst")).await?;
     let request = PublishRequest {
         ledger: Archive::New(packed),
-        retention: SnapshotRetention { count: keep.snapshots, max_age: keep.max_age },
+        retention: retention(cx),
         ..PublishRequest::new(SnapshotKind::Checkpoint, now)
     };
     let published = claim.writer.publish(request).await?;

@@ -4,14 +4,13 @@
 //! unknown outcome; only channels whose receivers remove duplicates by our key are then tried again.
 
 use cicada_contract::report::Pending;
-use cicada_memory::ledger::{OutboxRow, OutboxUpdate};
+use cicada_memory::ledger::{OutboxRow, OutboxState, OutboxUpdate};
 use cicada_store::{Delivery, DeliveryOutcome, Receipt, StoreError};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::channel::{Channels, Sent};
 use crate::context::Context;
 use crate::phase::acquire::Claim;
-use crate::phase::ingest::row_update;
 use crate::shutdown::Stop;
 
 /// Pauses before the next delivery, by number of tries; then every two hours.
@@ -23,57 +22,114 @@ const GIVE_UP_AFTER: SignedDuration = SignedDuration::from_hours(24);
 /// Age from which a claim without a receipt counts as unknown: longer than any channel's own time-out.
 const CLAIM_UNKNOWN_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
+/// What a delivery did.
+#[derive(Debug, Default)]
+pub struct Delivered {
+    /// What still waits, and what was given up.
+    pub pending: Pending,
+    /// What is now known of each message, for the ledger. The next ingest would find out the same.
+    pub outcomes: Vec<OutboxUpdate>,
+}
+
 /// Sends what waits. A message that can't be sent now stays for the next delivery; nothing here fails a cycle.
-pub async fn deliver(cx: &Context, claim: &Claim, outbox: &[OutboxRow]) -> Pending {
-    let channels = Channels::open(cx);
+pub async fn deliver(cx: &Context, claim: &Claim, outbox: &[OutboxRow]) -> Delivered {
+    let mut done = Delivered::default();
+    if outbox.is_empty() {
+        return done;
+    }
     let mut waiting = vec![];
-    for row in outbox {
-        if cx.shutdown.requested() == Some(Stop::Signal) {
-            waiting.push(row.next_at.unwrap_or_else(|| cx.now()));
-            continue;
-        }
-        match deliver_one(cx, claim, &channels, row).await {
-            Ok(Some(next)) => waiting.push(next),
-            Ok(None) => {}
-            Err(error) => {
-                tracing::warn!(
-                    message_id = row.message.id,
-                    error = crate::failure::chain(&error),
-                    "could not deliver"
-                );
-                waiting.push(cx.now() + PAUSES[0]);
+    match claim.store.list_outbox().await {
+        Ok(known) => {
+            let channels = Channels::open(cx);
+            for row in outbox {
+                let delivery = known.get(&row.message.id).cloned().unwrap_or_default();
+                waiting.extend(one(cx, claim, &channels, row, delivery, &mut done).await);
             }
         }
+        // Without knowing what was sent before, nothing is sent.
+        Err(error) => {
+            tracing::warn!(error = crate::failure::chain(&error), "could not read claims and receipts");
+            waiting = vec![cx.now() + PAUSES[0]; outbox.len()];
+        }
     }
-    Pending {
-        // What this cycle took in is removed by the next one; it waits for nothing.
-        inbox: 0,
-        outbox: u32::try_from(waiting.len()).unwrap_or(u32::MAX),
-        next_delivery: waiting.iter().min().map(|t| t.as_second()),
-    }
+    // What this cycle took in is removed by the next one; it waits for nothing.
+    done.pending.outbox = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
+    done.pending.next_delivery = waiting.iter().min().map(|t| t.as_second());
+    done
 }
 
 /// One message: when it wants to be tried again, or None when it is settled.
-async fn deliver_one(
+async fn one(
     cx: &Context,
     claim: &Claim,
     channels: &Channels<'_>,
     row: &OutboxRow,
-) -> Result<Option<Timestamp>, StoreError> {
-    let now = cx.now();
-    if let Some(next) = row.next_at.filter(|next| *next > now) {
-        return Ok(Some(next));
+    mut delivery: Delivery,
+    done: &mut Delivered,
+) -> Option<Timestamp> {
+    let resend = channels.removes_duplicates(&row.message.channel);
+    match next(row, &delivery, resend, cx.now()) {
+        Next::Wait(until) => return Some(until),
+        Next::Known => {}
+        Next::Send if cx.shutdown.requested() == Some(Stop::Signal) => {
+            return Some(row.next_at.unwrap_or_else(|| cx.now()));
+        }
+        Next::Send => {
+            if let Err(error) = send(cx, claim, channels, row, &mut delivery).await {
+                let id = &row.message.id;
+                tracing::warn!(message_id = id, error = crate::failure::chain(&error), "could not deliver");
+                return Some(cx.now() + PAUSES[0]);
+            }
+        }
     }
+    let outcome = update(row, &delivery, resend, cx.now())?;
+    let waits_until = outcome.next_at;
+    done.pending.failed += u32::from(outcome.state == OutboxState::Failed);
+    done.outcomes.push(outcome);
+    waits_until
+}
+
+/// Claims the message, sends it, and leaves the receipt. Another pod that was faster is left to do it.
+async fn send(
+    cx: &Context,
+    claim: &Claim,
+    channels: &Channels<'_>,
+    row: &OutboxRow,
+    delivery: &mut Delivery,
+) -> Result<(), StoreError> {
     let id = &row.message.id;
-    let Some(own) = claim.store.claim(id, &cx.plan.run.cycle, claim.attempt(), now).await? else {
-        return Ok(Some(now + PAUSES[0]));
+    let Some(own) = claim.store.claim(id, &cx.plan.run.cycle, claim.attempt(), cx.now()).await? else {
+        return Err(StoreError::AlreadyExists { key: format!("outbox/{id}") });
     };
     let Sent { outcome, detail } = channels.send(row).await;
     let outcome = given_up(outcome, row.created_at, cx.now());
     let receipt = Receipt { number: own.number, outcome, detail, at: cx.now() };
     claim.store.receipt(id, &receipt).await?;
     tracing::info!(message_id = id, channel = row.message.channel, outcome = ?outcome, "message delivered");
-    Ok((outcome == DeliveryOutcome::Deferred).then(|| next_try(own.number, cx.now())))
+    delivery.receipts.insert(own.number, receipt);
+    delivery.claims.insert(own.number, own);
+    Ok(())
+}
+
+/// What is to be done about a message that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Send,
+    Wait(Timestamp),
+    /// Claims and receipts say what became of it.
+    Known,
+}
+
+/// Decides from claims and receipts, so that a pod that died after sending is not repeated by the next.
+fn next(row: &OutboxRow, delivery: &Delivery, resend: bool, now: Timestamp) -> Next {
+    let Some((_, newest)) = delivery.claims.last_key_value() else {
+        return row.next_at.filter(|at| *at > now).map_or(Next::Send, Next::Wait);
+    };
+    match update(row, delivery, resend, now) {
+        None => Next::Wait(newest.at + CLAIM_UNKNOWN_AFTER),
+        Some(known) if known.state != OutboxState::Pending => Next::Known,
+        Some(known) => known.next_at.filter(|at| *at > now).map_or(Next::Send, Next::Wait),
+    }
 }
 
 /// A message that was deferred for a day has failed.
@@ -91,9 +147,14 @@ fn next_try(tries: u32, now: Timestamp) -> Timestamp {
     now + PAUSES.get(index).copied().unwrap_or(LAST_PAUSE)
 }
 
-/// What a receipt means for the ledger's row. `resend` tells whether the channel's receiver removes
-/// duplicates: then an unknown outcome is tried again, else it stays unknown and the agent is told.
-pub(crate) fn update(id: String, delivery: &Delivery, resend: bool, now: Timestamp) -> Option<OutboxUpdate> {
+/// What claims and receipts mean for the ledger's row. `resend` tells whether the channel's receiver removes
+/// duplicates: then an unknown outcome is tried again for a day, else it stays unknown and the agent is told.
+pub(crate) fn update(
+    row: &OutboxRow,
+    delivery: &Delivery,
+    resend: bool,
+    now: Timestamp,
+) -> Option<OutboxUpdate> {
     let (_, newest) = delivery.claims.last_key_value()?;
     let (outcome, detail) = match delivery.receipts.get(&newest.number) {
         Some(receipt) => (receipt.outcome, receipt.detail.clone()),
@@ -101,57 +162,106 @@ pub(crate) fn update(id: String, delivery: &Delivery, resend: bool, now: Timesta
         None if now.duration_since(newest.at) < CLAIM_UNKNOWN_AFTER => return None,
         None => (DeliveryOutcome::Unknown, None),
     };
+    let again = resend && newest.at.duration_since(row.created_at) <= GIVE_UP_AFTER;
     let outcome =
-        if outcome == DeliveryOutcome::Unknown && resend { DeliveryOutcome::Deferred } else { outcome };
-    let next_at = (outcome == DeliveryOutcome::Deferred).then(|| next_try(newest.number, newest.at));
-    Some(row_update(id, newest.number, outcome, detail, next_at))
+        if outcome == DeliveryOutcome::Unknown && again { DeliveryOutcome::Deferred } else { outcome };
+    Some(OutboxUpdate {
+        id: row.message.id.clone(),
+        state: state_of(outcome),
+        attempts: Some(newest.number),
+        error: detail,
+        next_at: (outcome == DeliveryOutcome::Deferred).then(|| next_try(newest.number, newest.at)),
+    })
+}
+
+/// State in the ledger of a delivery outcome.
+fn state_of(outcome: DeliveryOutcome) -> OutboxState {
+    match outcome {
+        DeliveryOutcome::Sent => OutboxState::Sent,
+        DeliveryOutcome::Deferred => OutboxState::Pending,
+        DeliveryOutcome::Failed => OutboxState::Failed,
+        DeliveryOutcome::Unknown => OutboxState::Unknown,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use cicada_memory::ledger::OutboxState;
-
     use super::*;
+    use crate::channel::tests;
+
+    const START: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn row() -> OutboxRow {
+        OutboxRow { created_at: START, ..tests::row() }
+    }
 
     fn delivery(receipt: Option<DeliveryOutcome>) -> Delivery {
-        let at = Timestamp::UNIX_EPOCH;
-        let claim = cicada_store::Claim { number: 2, cycle: Default::default(), attempt: 1, at };
-        let receipts = receipt.map(|outcome| (2, Receipt { number: 2, outcome, detail: None, at }));
+        let claim = cicada_store::Claim { number: 2, cycle: Default::default(), attempt: 1, at: START };
+        let receipts = receipt.map(|outcome| (2, Receipt { number: 2, outcome, detail: None, at: START }));
         Delivery { claims: BTreeMap::from([(2, claim)]), receipts: receipts.into_iter().collect() }
+    }
+
+    fn after(minutes: i64) -> Timestamp {
+        START + SignedDuration::from_mins(minutes)
     }
 
     #[test]
     fn an_unknown_outcome_is_sent_again_only_where_receivers_remove_duplicates() {
-        let later = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(11);
-        let state = |resend| update("m".into(), &delivery(None), resend, later).unwrap().state;
-        assert_eq!(state(true), OutboxState::Pending);
-        assert_eq!(state(false), OutboxState::Unknown);
+        for receipt in [None, Some(DeliveryOutcome::Unknown)] {
+            let known = delivery(receipt);
+            let state = |resend| update(&row(), &known, resend, after(11)).unwrap().state;
+            assert_eq!([state(true), state(false)], [OutboxState::Pending, OutboxState::Unknown]);
+            let next = |resend| next(&row(), &known, resend, after(11));
+            assert_eq!([next(true), next(false)], [Next::Send, Next::Known]);
+        }
+    }
+
+    #[test]
+    fn what_is_still_unknown_after_a_day_stays_so() {
+        let old = OutboxRow { created_at: START - SignedDuration::from_hours(25), ..tests::row() };
+        let state = update(&old, &delivery(Some(DeliveryOutcome::Unknown)), true, after(11)).unwrap().state;
+        assert_eq!(state, OutboxState::Unknown);
     }
 
     #[test]
     fn a_young_claim_is_left_to_its_pod() {
-        let soon = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(9);
-        assert_eq!(update("m".into(), &delivery(None), true, soon), None);
+        assert_eq!(update(&row(), &delivery(None), true, after(9)), None);
+        assert_eq!(next(&row(), &delivery(None), true, after(9)), Next::Wait(after(10)));
+    }
+
+    /// A pod that dies between the receipt and its report is followed by one whose ledger says "pending".
+    #[test]
+    fn what_has_a_receipt_is_not_sent_again() {
+        for (outcome, wanted) in [
+            (DeliveryOutcome::Sent, Next::Known),
+            (DeliveryOutcome::Failed, Next::Known),
+            (DeliveryOutcome::Deferred, Next::Wait(after(5))),
+        ] {
+            assert_eq!(next(&row(), &delivery(Some(outcome)), true, after(1)), wanted);
+        }
+        assert_eq!(next(&row(), &delivery(Some(DeliveryOutcome::Deferred)), true, after(5)), Next::Send);
+    }
+
+    #[test]
+    fn a_message_without_claims_waits_for_its_time() {
+        assert_eq!(next(&row(), &Delivery::default(), false, after(0)), Next::Send);
+        let later = OutboxRow { next_at: Some(after(3)), ..row() };
+        assert_eq!(next(&later, &Delivery::default(), false, after(1)), Next::Wait(after(3)));
+        assert_eq!(next(&later, &Delivery::default(), false, after(3)), Next::Send);
     }
 
     #[test]
     fn a_deferred_message_fails_after_a_day() {
-        let start = Timestamp::UNIX_EPOCH;
-        assert_eq!(
-            given_up(DeliveryOutcome::Deferred, start, start + SignedDuration::from_hours(23)),
-            DeliveryOutcome::Deferred
-        );
-        assert_eq!(
-            given_up(DeliveryOutcome::Deferred, start, start + SignedDuration::from_hours(25)),
-            DeliveryOutcome::Failed
-        );
+        let outcome =
+            |hours| given_up(DeliveryOutcome::Deferred, START, START + SignedDuration::from_hours(hours));
+        assert_eq!([outcome(23), outcome(25)], [DeliveryOutcome::Deferred, DeliveryOutcome::Failed]);
     }
 
     #[test]
     fn pauses_grow_to_two_hours() {
-        let pause = |tries| next_try(tries, Timestamp::UNIX_EPOCH).as_second() / 60;
+        let pause = |tries| next_try(tries, START).as_second() / 60;
         assert_eq!([1, 2, 3, 4, 9].map(pause), [1, 5, 30, 120, 120]);
     }
 }

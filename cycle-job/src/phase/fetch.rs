@@ -12,9 +12,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use tokio::task::{block_in_place, spawn_blocking};
 
 use crate::context::Context;
-use crate::phase::acquire::Claim;
-use crate::phase::mount::measure;
-use crate::phase::restore::RestoreError;
+use crate::download::measure;
+use crate::phase::restore::{Origin, RestoreError};
 
 /// Longest time to unpack one file: a gigabyte takes two seconds here.
 const UNPACK_TIMEOUT: Duration = Duration::from_secs(120);
@@ -25,32 +24,38 @@ const DOWNLOADS: usize = 4;
 /// Makes the file of `archive` at `target`.
 pub(crate) async fn fetch(
     cx: &Context,
-    claim: &Claim,
+    origin: Origin<'_>,
     archive: &ArchiveRef,
     target: &Path,
 ) -> Result<(), RestoreError> {
-    make(cx, claim, archive, target, None).await.map(|_| ())
+    make(cx, origin, archive, target, None).await.map(|_| ())
 }
 
 /// As [`fetch`]; gives the hashes of the file's pages, unless it is no file of pages.
 pub(crate) async fn fetch_hashed(
     cx: &Context,
-    claim: &Claim,
+    origin: Origin<'_>,
     archive: &ArchiveRef,
     target: &Path,
 ) -> Result<Option<PageHashes>, RestoreError> {
-    let hasher = make(cx, claim, archive, target, Some(PageHasher::default())).await?;
+    let hasher = make(cx, origin, archive, target, Some(PageHasher::default())).await?;
     Ok(hasher.and_then(PageHasher::finish))
 }
 
 async fn make(
     cx: &Context,
-    claim: &Claim,
+    origin: Origin<'_>,
     archive: &ArchiveRef,
     target: &Path,
     mut hasher: Option<PageHasher>,
 ) -> Result<Option<PageHasher>, RestoreError> {
-    let downloads = archive.links()?.into_iter().map(|link| download_link(cx, claim, link));
+    let links = archive.links()?;
+    let packed = links.iter().fold(0, |sum: u64, link| sum.saturating_add(link.archive_size));
+    let (needed, budget) = (archive.file_size.saturating_add(packed), cx.resources.disk);
+    if needed > budget {
+        return Err(RestoreError::Disk { key: archive.key.clone(), needed, budget });
+    }
+    let downloads = links.into_iter().map(|link| download_link(cx, origin, link));
     let links: Vec<Link> = stream::iter(downloads).buffered(DOWNLOADS).try_collect().await?;
     let limits = UnpackLimits {
         // HEAD's own numbers: an archive that unpacks to more is not the one that was published.
@@ -72,10 +77,10 @@ async fn make(
 }
 
 /// One archive of a chain, on this machine. One that was downloaded before is not downloaded again.
-async fn download_link(cx: &Context, claim: &Claim, link: &ArchiveRef) -> Result<Link, RestoreError> {
+async fn download_link(cx: &Context, origin: Origin<'_>, link: &ArchiveRef) -> Result<Link, RestoreError> {
     let path: PathBuf = cx.archive(&link.key.replace('/', "-"));
     if !is_here(link, &path) {
-        download(claim, link, &path).await?;
+        download(origin, link, &path).await?;
     }
     Ok(Link { archive: path, file_size: link.file_size, file_sha256: link.file_sha256.clone() })
 }
@@ -87,11 +92,11 @@ fn is_here(archive: &ArchiveRef, path: &Path) -> bool {
 
 /// Downloads with a second try for a missing object or wrong bytes; in between HEAD is read again, because
 /// a later cycle may have replaced and collected what this one is looking for.
-async fn download(claim: &Claim, archive: &ArchiveRef, to: &Path) -> Result<(), RestoreError> {
-    let key = claim.store.key(&archive.key);
+async fn download(origin: Origin<'_>, archive: &ArchiveRef, to: &Path) -> Result<(), RestoreError> {
+    let key = origin.store.key(&archive.key);
     let mut second = false;
     loop {
-        let error = match claim.store.store().download(&key, to, archive.archive_size).await {
+        let error = match origin.store.store().download(&key, to, archive.archive_size).await {
             Ok(found) if found.sha256 == archive.archive_sha256 => return Ok(()),
             Ok(found) => RestoreError::WrongHash {
                 key: archive.key.clone(),
@@ -106,8 +111,8 @@ async fn download(claim: &Claim, archive: &ArchiveRef, to: &Path) -> Result<(), 
             },
             Err(source) => RestoreError::Download { key: archive.key.clone(), source },
         };
-        if let Ok(Some(at)) = claim.store.read_head().await
-            && at.head.epoch != claim.writer.epoch()
+        if let Ok(Some(at)) = origin.store.read_head().await
+            && at.head.epoch != origin.epoch
         {
             return Err(RestoreError::Fenced { epoch: at.head.epoch });
         }

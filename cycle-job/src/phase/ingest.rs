@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 
 use cicada_contract::FailureClass;
 use cicada_contract::plan::PlanMessage;
-use cicada_memory::ledger::{BeginCycle, HumanAnswer, IncomingMessage, OutboxState, OutboxUpdate};
+use cicada_memory::ledger::{BeginCycle, HumanAnswer, IncomingMessage, OutboxState};
 use cicada_memory::{LedgerWorker, MemoryWorker, WorkerError};
-use cicada_store::{DeliveryOutcome, InboxEntry, InboxError, InboxMessage, StoreError};
+use cicada_store::{InboxEntry, InboxError, InboxMessage, StoreError};
 use jiff::Timestamp;
 use tokio::task::block_in_place;
 
@@ -109,7 +109,8 @@ pub(crate) fn begin(cx: &Context, claim: &Claim, now: Timestamp) -> BeginCycle {
     }
 }
 
-/// Which of these the restored ledger has. Names of objects are checked to be hashes before they become SQL.
+/// Which of these the restored ledger has, as a message or as an answer. Names of objects are checked to be hashes
+/// before they become SQL.
 fn known_ids(ledger: &mut LedgerWorker, entries: &[InboxEntry]) -> Result<BTreeSet<String>, WorkerError> {
     let mut known = BTreeSet::new();
     let hashes: Vec<&str> = entries
@@ -118,9 +119,11 @@ fn known_ids(ledger: &mut LedgerWorker, entries: &[InboxEntry]) -> Result<BTreeS
         .filter(|h| h.bytes().all(|b| b.is_ascii_hexdigit()))
         .collect();
     for chunk in hashes.chunks(500) {
-        let list = chunk.iter().map(|h| format!("'{h}'")).collect::<Vec<_>>().join(",");
-        let rows = ledger.query(&format!("SELECT id FROM ingested WHERE id IN ({list})"), chunk.len())?;
-        known.extend(rows.rows.iter().filter_map(|r| r.first().and_then(|v| v.as_str()).map(str::to_owned)));
+        let ids = chunk.iter().flat_map(|h| ["message", "answer"].map(|kind| format!("'{kind}:{h}'")));
+        let list = ids.collect::<Vec<_>>().join(",");
+        let rows = ledger.query(&format!("SELECT id FROM ingested WHERE id IN ({list})"), 2 * chunk.len())?;
+        let ids = rows.rows.iter().filter_map(|r| r.first()?.as_str()?.split_once(':'));
+        known.extend(ids.map(|(_, hash)| hash.to_owned()));
     }
     Ok(known)
 }
@@ -170,15 +173,17 @@ fn from_plan(cx: &Context, message: &PlanMessage) -> IncomingMessage {
 }
 
 /// Takes receipts of earlier deliveries in; what the restored ledger has settled is removed from the store.
-async fn receipts(
+/// Gives the number of messages that are settled by them. Call it once for a restored ledger: what a second
+/// call would find settled is not yet in any snapshot.
+pub(crate) async fn receipts(
     cx: &Context,
     claim: &Claim,
     ledger: &mut LedgerWorker,
     now: Timestamp,
-) -> Result<(), IngestError> {
+) -> Result<usize, IngestError> {
     let deliveries = claim.store.list_outbox().await?;
     if deliveries.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
     let channels = Channels::open(cx);
     let pending = block_in_place(|| ledger.pending_outgoing())?;
@@ -186,32 +191,11 @@ async fn receipts(
     for (id, delivery) in deliveries {
         match pending.iter().find(|row| row.message.id == id) {
             Some(row) => {
-                updates.extend(update(id, &delivery, channels.removes_duplicates(&row.message.channel), now))
+                updates.extend(update(row, &delivery, channels.removes_duplicates(&row.message.channel), now))
             }
             None => claim.store.delete_outbox(&id).await?,
         }
     }
     block_in_place(|| ledger.update_outgoing(&updates, now))?;
-    Ok(())
-}
-
-/// State in the ledger of a delivery outcome.
-pub(crate) fn state_of(outcome: DeliveryOutcome) -> OutboxState {
-    match outcome {
-        DeliveryOutcome::Sent => OutboxState::Sent,
-        DeliveryOutcome::Deferred => OutboxState::Pending,
-        DeliveryOutcome::Failed => OutboxState::Failed,
-        DeliveryOutcome::Unknown => OutboxState::Unknown,
-    }
-}
-
-/// An update of one row.
-pub(crate) fn row_update(
-    id: String,
-    number: u32,
-    outcome: DeliveryOutcome,
-    error: Option<String>,
-    next_at: Option<Timestamp>,
-) -> OutboxUpdate {
-    OutboxUpdate { id, state: state_of(outcome), attempts: Some(number), error, next_at }
+    Ok(updates.iter().filter(|u| u.state != OutboxState::Pending).count())
 }

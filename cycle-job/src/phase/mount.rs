@@ -1,6 +1,5 @@
 //! mount: puts the manifest's files in place and fills the eight tables.
 
-use std::io::Read;
 use std::path::{Component, Path};
 
 use cicada_contract::FailureClass;
@@ -8,10 +7,10 @@ use cicada_contract::plan::{FileSource, PlanFile, ProvidedFile};
 use cicada_memory::ledger::FileEntry;
 use cicada_memory::{LedgerWorker, MemoryWorker, WorkerError};
 use cicada_store::StoreError;
-use sha2::{Digest, Sha256};
 use tokio::task::block_in_place;
 
 use crate::context::Context;
+use crate::download::{download, measure};
 use crate::failure::{Classified, Failure};
 use crate::phase::acquire::{Claim, store_class};
 use crate::phase::ingest::Ingested;
@@ -112,43 +111,31 @@ async fn place(cx: &Context, claim: &Claim, file: &PlanFile) -> Result<FileEntry
     if let Some(parent) = target.parent() {
         std::fs::create_dir_all(parent).map_err(failed)?;
     }
-    match &file.from {
-        FileSource::Provided(ProvidedFile { path, origin }) => match std::fs::copy(path, &target) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                return Err(MountError::Missing { origin: origin.clone() });
+    let (size, sha256) = match &file.from {
+        FileSource::Provided(ProvidedFile { path, origin }) => {
+            match std::fs::copy(path, &target) {
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                    return Err(MountError::Missing { origin: origin.clone() });
+                }
+                copied => drop(copied.map_err(failed)?),
             }
-            copied => drop(copied.map_err(failed)?),
-        },
+            block_in_place(|| measure(&target)).map_err(failed)?
+        }
         FileSource::StoreKey(key) => match claim.store.fetch_file(key, &target, FILE_MAX_BYTES).await {
+            Ok(fetched) => (fetched.size, fetched.sha256),
             Err(StoreError::NotFound { .. }) => {
                 let origin = format!("file {key} in the store (cicadactl files put)");
                 return Err(MountError::Missing { origin });
             }
-            fetched => drop(fetched.map_err(|source| MountError::Fetch { path: file.path.clone(), source })?),
+            Err(source) => return Err(MountError::Fetch { path: file.path.clone(), source }),
         },
         FileSource::Url { url, sha256 } => {
-            crate::download::download(url, sha256, &target).await.map_err(|e| MountError::Download {
+            let size = download(url, sha256, &target).await.map_err(|e| MountError::Download {
                 path: file.path.clone(),
                 reason: crate::failure::chain(&e),
-            })?
+            })?;
+            (size, sha256.to_ascii_lowercase())
         }
-    }
-    let (size, sha256) = block_in_place(|| measure(&target)).map_err(failed)?;
+    };
     Ok(FileEntry { path: file.path.clone(), mime_type: None, size, sha256 })
-}
-
-/// Bytes and SHA-256 of a file.
-pub(crate) fn measure(path: &Path) -> std::io::Result<(u64, String)> {
-    let mut file = std::fs::File::open(path)?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 1 << 18];
-    let mut size = 0;
-    loop {
-        let read = file.read(&mut buffer)?;
-        if read == 0 {
-            return Ok((size, hash.finalize().iter().map(|b| format!("{b:02x}")).collect()));
-        }
-        hash.update(&buffer[..read]);
-        size += read as u64;
-    }
 }

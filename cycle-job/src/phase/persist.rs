@@ -41,8 +41,8 @@ pub async fn persist(cx: &Context, claim: &mut Claim, sealed: Sealed) -> Result<
     let (memory_archive, ledger_archive) =
         tokio::try_join!(pack_memory(cx, claim, &sealed), pack(cx, "ledger", true))?;
     publish(cx, claim, sealed.kind, memory_archive, ledger_archive).await?;
-    let Sealed { work, tables, memory, sandbox, notes, outbox, kind: _ } = sealed;
-    Ok(Finished { work, tables, memory, sandbox, notes, outbox })
+    let Sealed { work, tables, memory, sandbox, notes, left, kind: _ } = sealed;
+    Ok(Finished { work, tables, memory, sandbox, notes, left })
 }
 
 /// As a delta where that is allowed and pays.
@@ -78,8 +78,6 @@ pub(crate) async fn publish(
     ledger: Archive,
 ) -> Result<(), PersistError> {
     let handled_keys = if kind == SnapshotKind::Final { cx.plan.run.handled_keys() } else { vec![] };
-    let keep = &cx.plan.config.memory.retention;
-    let retention = SnapshotRetention { count: keep.snapshots, max_age: keep.max_age };
     let request = PublishRequest {
         memory,
         ledger,
@@ -87,10 +85,17 @@ pub(crate) async fn publish(
         done: true,
         // What a failed cycle keeps is the start, whatever was found out about the end.
         checked: kind != SnapshotKind::Failed && cx.base.is_checked(),
-        retention,
+        retention: retention(cx),
+        upload_by: cx.upload_by(),
         ..PublishRequest::new(kind, cx.now())
     };
     let published = claim.writer.publish(request).await?;
     tracing::info!(snapshot = published.snapshot.id, epoch = published.epoch, "snapshot published");
     Ok(())
+}
+
+/// How many snapshots HEAD goes on listing.
+pub(crate) fn retention(cx: &Context) -> SnapshotRetention {
+    let keep = &cx.plan.config.memory.retention;
+    SnapshotRetention { count: keep.snapshots, max_age: keep.max_age }
 }

@@ -3,6 +3,7 @@
 //! The ledger is taken from the base anew, so that nothing of the failed cycle but its record is in it:
 //! the inbox stays untouched, no message leaves.
 
+use cicada_memory::WorkerError;
 use cicada_memory::ledger::{EndKind, FinishCycle};
 use cicada_store::{Archive, SnapshotKind};
 use tokio::task::block_in_place;
@@ -10,10 +11,9 @@ use tokio::task::block_in_place;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::phase::acquire::Claim;
-use crate::phase::fetch::fetch;
 use crate::phase::ingest::begin;
 use crate::phase::persist::{PersistError, pack, publish};
-use crate::phase::restore::{RestoreError, open_ledger};
+use crate::phase::restore::{RestoreError, ledger_of};
 
 /// Why the failure could not be recorded. The cycle's own failure is what people are told.
 #[derive(Debug, thiserror::Error)]
@@ -21,11 +21,9 @@ enum RecordError {
     #[error("could not restore the ledger")]
     Restore(#[from] RestoreError),
     #[error("could not write the ledger")]
-    Engine(#[from] cicada_memory::WorkerError),
+    Engine(#[from] WorkerError),
     #[error("could not publish the ledger")]
     Persist(#[from] PersistError),
-    #[error("could not clear the ledger's folder")]
-    Disk(#[from] std::io::Error),
 }
 
 /// Records the failure where HEAD allows; else at least clears the holder, so that people's commands
@@ -39,14 +37,9 @@ pub async fn persist_failure(cx: &Context, claim: &mut Claim, failure: &Failure)
 }
 
 async fn record(cx: &Context, claim: &mut Claim, failure: &Failure) -> Result<(), RecordError> {
-    std::fs::remove_dir_all(cx.work.ledger())?;
-    std::fs::create_dir_all(cx.work.ledger())?;
-    if let Some(archive) = claim.base().and_then(|b| b.ledger.clone()) {
-        fetch(cx, claim, &archive, &cx.work.ledger_db()).await?;
-    }
+    let mut ledger = ledger_of(cx, claim.origin(), claim.base(), &cx.work.ledger()).await?;
     let now = cx.now();
     block_in_place(|| {
-        let mut ledger = open_ledger(cx)?;
         ledger.begin_cycle(&begin(cx, claim, now))?;
         cx.intents().iter().try_for_each(|intent| ledger.record_step(intent))?;
         ledger.finish_cycle(&FinishCycle {
@@ -62,7 +55,7 @@ async fn record(cx: &Context, claim: &mut Claim, failure: &Failure) -> Result<()
         })?;
         ledger.seal(&cx.plan.config.memory.retention, now)?;
         ledger.close();
-        Ok::<_, RecordError>(())
+        Ok::<_, WorkerError>(())
     })?;
     let ledger = pack(cx, "ledger", true).await?;
     publish(cx, claim, SnapshotKind::Failed, Archive::Keep, ledger).await?;

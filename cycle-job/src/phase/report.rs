@@ -1,17 +1,19 @@
 //! report: what the cycle tells the operator.
 
+use cicada_contract::plan::CycleIdentity;
 use cicada_contract::report::{CycleResult, MemoryReport, Pending, TableChange};
 use cicada_contract::{CycleReport, FailureClass};
 use cicada_memory::ledger::OutboxRow;
-use cicada_store::{Snapshot, SnapshotKind};
+use cicada_memory::{LedgerWorker, Value, WorkerError};
+use cicada_store::{Head, HeadAt, Snapshot, SnapshotKind};
 use tokio::task::block_in_place;
 
 use crate::context::Context;
 use crate::executor::Work;
 use crate::failure::Failure;
 use crate::phase::acquire::{Claim, memory_report, open_store};
-use crate::phase::fetch::fetch;
-use crate::phase::restore::{RestoreError, open_ledger};
+use crate::phase::restore::{Origin, RestoreError, ledger_of};
+use crate::phase::seal::Left;
 use crate::phase::write_back::Notes;
 
 /// A published cycle, as the report tells it.
@@ -21,8 +23,7 @@ pub struct Finished {
     pub(crate) memory: cicada_memory::Sealed,
     pub(crate) sandbox: String,
     pub(crate) notes: Notes,
-    /// Messages that wait to leave.
-    pub(crate) outbox: Vec<OutboxRow>,
+    pub(crate) left: Left,
 }
 
 /// The report of a cycle that went through.
@@ -68,7 +69,7 @@ pub(crate) fn told(
 }
 
 /// The report of an attempt that found its cycle done: the executor ran in an earlier pod. What that pod
-/// could not tell is read from the snapshot's ledger.
+/// could not tell is read from the current ledger.
 pub fn recovered_report(
     cx: &Context,
     claim: &Claim,
@@ -87,28 +88,35 @@ pub fn recovered_report(
     report
 }
 
-/// What the ledger of a published snapshot tells of its cycle: the report, and messages that still wait.
+/// What the ledger of a published snapshot tells of this cycle: its report, and messages that still wait. The
+/// snapshot may be a later cycle's.
 pub async fn told_by(
     cx: &Context,
     claim: &Claim,
     snapshot: &Snapshot,
 ) -> Result<(Option<CycleReport>, Vec<OutboxRow>), Failure> {
-    let Some(archive) = &snapshot.ledger else { return Ok((None, vec![])) };
-    fetch(cx, claim, archive, &cx.work.ledger_db()).await?;
-    let read = block_in_place(|| {
-        let mut ledger = open_ledger(cx)?;
-        // Names of cycles are DNS names; doubling quotes keeps this right for any other.
-        let cycle = cx.plan.run.cycle.name.replace('\'', "''");
-        let sql = format!(
-            "SELECT report_json FROM cycles WHERE cycle = '{cycle}' AND report_json IS NOT NULL ORDER BY attempt DESC"
-        );
-        let failed = |source| RestoreError::Open { what: "ledger", source };
-        let rows = ledger.query(&sql, 1).map_err(failed)?;
-        let stored = rows.rows.first().and_then(|r| r.first()).and_then(|v| v.as_str().map(str::to_owned));
-        let outbox = ledger.pending_outgoing().map_err(failed)?;
-        Ok::<_, RestoreError>((stored.and_then(|json| CycleReport::parse(&json).ok()), outbox))
-    });
-    Ok(read?)
+    let mut ledger = ledger_of(cx, claim.origin(), Some(snapshot), &cx.work.ledger()).await?;
+    let read = block_in_place(|| Ok((stored(cx, &mut ledger)?, ledger.pending_outgoing()?)));
+    let (stored, outbox) = read.map_err(|source| RestoreError::Open { what: "ledger", source })?;
+    // The executor has ended well: what an earlier attempt says of its own end is not this cycle's.
+    Ok((stored.filter(|report| report.result == CycleResult::Done), outbox))
+}
+
+/// What the ledger tells of the newest attempt of this cycle that has ended.
+fn stored(cx: &Context, ledger: &mut LedgerWorker) -> Result<Option<CycleReport>, WorkerError> {
+    // UIDs are hexadecimal with dashes; doubling quotes keeps this right for any other.
+    let sql = format!(
+        "SELECT report_json, class, summary FROM cycles WHERE uid = '{}' AND ended_at IS NOT NULL \
+         ORDER BY kind = 'final' DESC, attempt DESC",
+        cx.plan.run.cycle.uid.replace('\'', "''")
+    );
+    let rows = ledger.query(&sql, 1)?;
+    let text = |column: &str| rows.get(0, column).and_then(Value::as_str);
+    if let Some(report) = text("report_json").and_then(|json| CycleReport::parse(json).ok()) {
+        return Ok(Some(report));
+    }
+    let class = text("class").and_then(|label| FailureClass::all().find(|c| c.label() == label));
+    Ok(class.map(|class| CycleReport::failed(class, text("summary").unwrap_or_default())))
 }
 
 /// Reads HEAD and the newest ledger for a pod that left no report. Acquires and executes nothing.
@@ -119,21 +127,37 @@ pub async fn read_back(cx: &Context) -> Result<CycleReport, Failure> {
             if error.is_retryable() { FailureClass::StoreUnavailable } else { FailureClass::UnknownVersion };
         Failure::new(class, crate::failure::chain(&error))
     })?;
-    let Some(at) = at else {
+    let Some(HeadAt { head, .. }) = at else {
         return Err(Failure::new(FailureClass::MemoryMissing, "the store has no HEAD for this agent"));
     };
-    let cycle = &cx.plan.run.cycle;
-    let mut report = match at.head.newest_of(cycle).map(|s| s.kind) {
-        Some(SnapshotKind::Final) => CycleReport::new(CycleResult::Done),
-        Some(SnapshotKind::Interrupted | SnapshotKind::Checkpoint) => {
-            CycleReport::failed(FailureClass::Disrupted, "the pod ended before the cycle did")
+    let origin = Origin { store: &store, epoch: head.epoch };
+    let told = match ledger_of(cx, origin, head.current(), &cx.work.ledger()).await {
+        Ok(mut ledger) => block_in_place(|| stored(cx, &mut ledger)).unwrap_or_default(),
+        // HEAD alone still tells whether the cycle ended well.
+        Err(error) => {
+            tracing::warn!(error = crate::failure::chain(&error), "could not read the ledger");
+            None
         }
-        Some(SnapshotKind::Failed) => {
-            CycleReport::failed(FailureClass::ExecutorFailed, "the cycle failed; cicadactl log tells why")
-        }
-        None => CycleReport::failed(FailureClass::Disrupted, "the pod ended before it published anything"),
     };
-    report.memory = Some(memory_report(&at.head));
+    let mut report = judge(&head, &cx.plan.run.cycle, told);
+    let tables = report.memory.as_ref().and_then(|m| m.tables);
+    report.memory = Some(MemoryReport { tables, ..memory_report(&head) });
     report.recovered = true;
     Ok(report)
+}
+
+/// How a cycle ended whose pod left no word: HEAD says whether, the ledger says how.
+fn judge(head: &Head, cycle: &CycleIdentity, told: Option<CycleReport>) -> CycleReport {
+    let is_done = |report: &CycleReport| report.result == CycleResult::Done;
+    if head.has_ended(cycle) {
+        // A restore may have taken the ledger back to before this cycle.
+        return told.filter(is_done).unwrap_or_else(|| CycleReport::new(CycleResult::Done));
+    }
+    match (told, head.newest_of(cycle).map(|s| s.kind)) {
+        (Some(report), _) => report,
+        (None, Some(_)) => CycleReport::failed(FailureClass::Disrupted, "the pod ended before the cycle did"),
+        (None, None) => {
+            CycleReport::failed(FailureClass::Disrupted, "the pod ended before it published anything")
+        }
+    }
 }

@@ -3,8 +3,8 @@
 use cicada_contract::FailureClass;
 use cicada_contract::report::{MemoryReport, TableChange};
 use cicada_memory::ledger::{EndKind, FinishCycle, OutboxRow, TableUse};
-use cicada_memory::{Check, LedgerWorker, MemoryWorker, WorkerError};
-use cicada_store::SnapshotKind;
+use cicada_memory::{Check, LedgerWorker, MemoryWorker, Row, WorkerError};
+use cicada_store::{DroppedBlob, SnapshotKind};
 use tokio::task::block_in_place;
 
 use crate::context::Context;
@@ -24,7 +24,15 @@ pub struct Sealed {
     pub(crate) tables: Vec<TableChange>,
     pub(crate) sandbox: String,
     pub(crate) notes: Notes,
+    pub(crate) left: Left,
+}
+
+/// What the finished ledger leaves to do.
+pub(crate) struct Left {
+    /// Messages that wait to leave.
     pub(crate) outbox: Vec<OutboxRow>,
+    /// Objects of the store that no row names any more.
+    pub(crate) dropped_blobs: Vec<DroppedBlob>,
 }
 
 /// A file did not pass its checks.
@@ -55,13 +63,13 @@ pub async fn seal(cx: &Context, claim: &Claim, unmounted: Unmounted) -> Result<S
         let mut report = told(cx, claim.attempt(), &work, tables.clone(), notes.clone(), sandbox.clone());
         report.memory =
             Some(MemoryReport { tables: Some(sealed.tables), size: sealed.size, ..claim.memory_report() });
-        let outbox = seal_ledger(cx, ledger_end(cx, claim, &work, &report), &mut ledger, &uses)
+        let left = seal_ledger(cx, ledger_end(cx, claim, &work, &report), &mut ledger, &uses)
             .map_err(|source| SealError { what: "ledger", source })?;
         ledger.close();
-        Ok::<_, SealError>((sealed, tables, outbox))
+        Ok::<_, SealError>((sealed, tables, left))
     });
-    let (memory, tables, outbox) = sealed?;
-    Ok(Sealed { kind: work.kind, work, memory, tables, sandbox, notes, outbox })
+    let (memory, tables, left) = sealed?;
+    Ok(Sealed { kind: work.kind, work, memory, tables, sandbox, notes, left })
 }
 
 fn seal_memory(
@@ -84,12 +92,23 @@ fn seal_ledger(
     end: FinishCycle,
     ledger: &mut LedgerWorker,
     uses: &[TableUse],
-) -> Result<Vec<OutboxRow>, WorkerError> {
+) -> Result<Left, WorkerError> {
     ledger.record_table_use(uses, &end.cycle, end.at)?;
     ledger.finish_cycle(&end)?;
-    let outbox = ledger.pending_outgoing()?;
+    // What this very seal drops can't go before a later cycle's snapshot has taken this one's place.
+    let left = Left { outbox: ledger.pending_outgoing()?, dropped_blobs: dropped_blobs(ledger)? };
     ledger.seal(&cx.plan.config.memory.retention, end.at)?;
-    Ok(outbox)
+    Ok(left)
+}
+
+fn dropped_blobs(ledger: &mut LedgerWorker) -> Result<Vec<DroppedBlob>, WorkerError> {
+    let rows = ledger
+        .query("SELECT blob_key, epoch FROM dropped_blobs WHERE epoch IS NOT NULL ORDER BY epoch", 10_000)?;
+    let blob = |row: &Row| {
+        let key = row.first()?.as_str()?.to_owned();
+        Some(DroppedBlob { key, epoch: row.get(1)?.as_int()?.unsigned_abs() })
+    };
+    Ok(rows.rows.iter().filter_map(blob).collect())
 }
 
 fn table_uses(memory: &MemoryWorker, changes: &[TableChange]) -> Vec<TableUse> {

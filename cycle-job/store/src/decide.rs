@@ -238,6 +238,7 @@ mod tests {
             namespace: "shop".into(),
             name: "clerk".into(),
             uid: "agent-1".into(),
+            ..Owner::default()
         };
         AcquireRequest::new(owner, cycle(uid), at(1800), at(0))
     }

@@ -3,6 +3,8 @@
 //! Only the process that holds the newest epoch can publish; it swaps from the version of its own last
 //! write. Nothing that was uploaded is deleted when a publish fails: its answer may have been lost.
 
+use std::time::Instant;
+
 use cicada_contract::FailureClass;
 use jiff::{SignedDuration, Timestamp};
 use rand::Rng;
@@ -80,6 +82,8 @@ pub struct PublishRequest {
     pub restored_from: Option<String>,
     /// What HEAD goes on listing.
     pub retention: SnapshotRetention,
+    /// When the uploads must be done; later HEAD is not written.
+    pub upload_by: Option<Instant>,
     /// The time.
     pub now: Timestamp,
 }
@@ -97,6 +101,7 @@ impl PublishRequest {
             applied_restore: None,
             restored_from: None,
             retention: SnapshotRetention::default(),
+            upload_by: None,
             now,
         }
     }
@@ -155,6 +160,12 @@ pub enum PublishError {
         #[source]
         source: StoreError,
     },
+    /// The uploads took longer than they may; HEAD was not touched.
+    #[error(
+        "the upload was not done before the pod's grace period ended; HEAD is unchanged: raise \
+         pod.terminationGracePeriodSeconds"
+    )]
+    TooLate,
     /// HEAD was not written and will not be.
     #[error("could not write HEAD")]
     Store(#[source] StoreError),
@@ -181,6 +192,7 @@ impl PublishError {
             Self::Superseded { .. } => FailureClass::Superseded,
             Self::HeadLost { .. } => FailureClass::MemoryMissing,
             Self::BaseGone { .. } => FailureClass::SqlitePersistenceFailed,
+            Self::TooLate => FailureClass::GraceTooShort,
             Self::Upload { source, .. } | Self::Store(source) if !source.is_retryable() => {
                 source.class(FailureClass::SqlitePersistenceFailed)
             }
@@ -222,10 +234,23 @@ impl Writer {
             ..Placed::default()
         };
         let (memory_name, ledger_name) = (format!("{id}/memory"), format!("{id}/ledger"));
-        let (memory, ledger) = tokio::join!(
-            self.place(&request.memory, kept(|s| s.memory.as_ref()), &memory_name, request.now),
-            self.place(&request.ledger, kept(|s| s.ledger.as_ref()), &ledger_name, request.now),
-        );
+        let uploads = async {
+            tokio::join!(
+                self.place(&request.memory, kept(|s| s.memory.as_ref()), &memory_name, request.now),
+                self.place(&request.ledger, kept(|s| s.ledger.as_ref()), &ledger_name, request.now),
+            )
+        };
+        let in_time = |at: Instant| Instant::now() <= at;
+        let (memory, ledger) = match request.upload_by {
+            Some(at) => {
+                tokio::time::timeout_at(at.into(), uploads).await.map_err(|_| PublishError::TooLate)?
+            }
+            None => uploads.await,
+        };
+        // An upload that had no need to wait is never interrupted.
+        if !request.upload_by.is_none_or(in_time) {
+            return Err(PublishError::TooLate);
+        }
         let (memory, ledger) = (memory?, ledger?);
         let uploaded = memory.uploaded + ledger.uploaded;
         let mut retried = std::mem::take(&mut self.retried) | memory.retried | ledger.retried;
@@ -244,18 +269,6 @@ impl Writer {
         let next = with_snapshot(&self.head, snapshot.clone(), &request);
         retried |= self.replace(next, request.now).await?;
         Ok(Published { snapshot, epoch: self.head.epoch, uploaded, retried })
-    }
-
-    /// Makes an older snapshot the base of this cycle, because the current one is damaged: its archives
-    /// become a checkpoint, and what is left behind is pinned for people to look at.
-    pub async fn fall_back(&mut self, to: &Snapshot, now: Timestamp) -> Result<Published, PublishError> {
-        self.publish(PublishRequest {
-            memory: Archive::Existing(to.memory.clone()),
-            ledger: Archive::Existing(to.ledger.clone()),
-            restored_from: Some(to.id.clone()),
-            ..PublishRequest::new(SnapshotKind::Checkpoint, now)
-        })
-        .await
     }
 
     /// The agent's part of the store.

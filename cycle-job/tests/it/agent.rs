@@ -5,15 +5,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use cicada_contract::plan::{
-    Channel, ContainerConfig, CycleIdentity, Executor, Expect, Http, Inbound, Limits, MemoryConfig, Mode,
-    ModelConfig, Owner, PLAN_VERSION, PlanConfig, PlanRun, PlanSecret, Provider, SecretRef, SelfManagement,
-    StoreConfig, Trigger, TriggerKind,
+    Channel, ContainerConfig, CycleIdentity, Executor, Expect, Mode, ModelConfig, Owner, PLAN_VERSION,
+    PlanConfig, PlanRun, PlanSecret, Provider, SecretRef, SqlSource, StoreConfig, Trigger, TriggerKind,
 };
 use cicada_contract::report::CycleReport;
 use cicada_memory::{
     Launcher, LedgerOptions, LedgerWorker, Link, MemoryOptions, MemoryWorker, Rows, UnpackLimits, Value,
 };
-use cicada_store::{AgentStore, ArchiveRef};
+use cicada_store::{AgentStore, ArchiveRef, Head};
 
 /// One agent and everything that is left of it.
 pub(crate) struct Agent {
@@ -27,8 +26,6 @@ pub(crate) struct Agent {
 impl Agent {
     /// An agent whose model is at `url`.
     pub(crate) fn with_model(provider: Provider, url: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(dir.path().join("store")).unwrap();
         let model = ModelConfig {
             provider,
             name: "scripted".into(),
@@ -38,35 +35,7 @@ impl Agent {
             max_output_tokens: None,
             prices: None,
         };
-        let config = PlanConfig {
-            version: PLAN_VERSION,
-            owner: Owner {
-                cluster: "test".into(),
-                namespace: "shop".into(),
-                name: "price-watch".into(),
-                uid: "uid-1".into(),
-            },
-            charter: "Track prices.".into(),
-            store: StoreConfig::Directory {
-                path: dir.path().join("store").display().to_string(),
-                claim_name: None,
-            },
-            executor: Executor::Model(model),
-            success: None,
-            memory: MemoryConfig::default(),
-            limits: Limits::default(),
-            self_management: SelfManagement::default(),
-            schedules: vec![],
-            skills: vec![],
-            contacts: vec![],
-            files: vec![],
-            channels: [("console".to_owned(), Channel::Console {})].into(),
-            inbound: Inbound::default(),
-            mcp_servers: vec![],
-            secrets: vec![],
-            http: Http::default(),
-        };
-        let agent = Self { dir, config, env: vec![], cycles: 0 };
+        let agent = Self::new(Executor::Model(model));
         agent.secret("model", "key", "sk-canary-model-key");
         agent
     }
@@ -107,6 +76,31 @@ impl Agent {
         std::fs::read_to_string(self.dir.path().join("child-log")).unwrap_or_default()
     }
 
+    /// An agent that runs these statements in each cycle.
+    pub(crate) fn with_sql(sql: &str) -> Self {
+        Self::new(Executor::Sql(SqlSource::Inline(sql.to_owned())))
+    }
+
+    fn new(executor: Executor) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("store")).unwrap();
+        let owner = Owner {
+            cluster: "test".into(),
+            namespace: "shop".into(),
+            name: "price-watch".into(),
+            uid: "uid-1".into(),
+            ..Owner::default()
+        };
+        let store =
+            StoreConfig::Directory { path: dir.path().join("store").display().to_string(), claim_name: None };
+        let config = PlanConfig {
+            charter: "Track prices.".into(),
+            channels: [("console".to_owned(), Channel::Console {})].into(),
+            ..PlanConfig::new(owner, store, executor)
+        };
+        Self { dir, config, env: vec![], cycles: 0 }
+    }
+
     /// Puts a secret where a pod would find it.
     pub(crate) fn secret(&self, name: &str, key: &str, value: &str) {
         let folder = self.dir.path().join("secrets").join(name);
@@ -137,8 +131,18 @@ impl Agent {
         }
     }
 
+    /// What a report Job says of this cycle.
+    pub(crate) async fn report(&self, run: &PlanRun) -> CycleReport {
+        let child = self.start_as("report", run);
+        self.end(child).await
+    }
+
     /// Starts a cycle; its log lies in `log` of the folder.
     pub(crate) fn start(&self, run: &PlanRun) -> Child {
+        self.start_as("run", run)
+    }
+
+    fn start_as(&self, command: &str, run: &PlanRun) -> Child {
         let path = |name: &str| self.dir.path().join(name);
         let (json, config_sha256) = self.config.render();
         std::fs::write(path("config.json"), json).unwrap();
@@ -150,7 +154,7 @@ impl Agent {
         std::fs::create_dir_all(path("work")).unwrap();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(path("log")).unwrap();
         Command::new(env!("CARGO_BIN_EXE_cycle-job"))
-            .arg("run")
+            .arg(command)
             .args([
                 "--config",
                 path("config.json").to_str().unwrap(),
@@ -189,6 +193,63 @@ impl Agent {
     pub(crate) async fn run(&self, run: &PlanRun) -> CycleReport {
         let child = self.start(run);
         self.end(child).await
+    }
+
+    /// A run part for a Job of another kind.
+    pub(crate) fn next_job(&mut self, mode: Mode) -> PlanRun {
+        let mut run = self.next_run();
+        let key = matches!(mode, Mode::Restore { .. }).then(|| format!("token/{}", run.cycle.name));
+        run.triggers[0].handled_key = key;
+        PlanRun { mode, instructions: vec![], ..run }
+    }
+
+    /// A Job of another kind.
+    pub(crate) async fn job(&mut self, mode: Mode) -> CycleReport {
+        let run = self.next_job(mode);
+        self.run(&run).await
+    }
+
+    /// HEAD as it now is.
+    pub(crate) async fn head(&self) -> Head {
+        self.store().await.read_head().await.unwrap().unwrap().head
+    }
+
+    /// Id of the current snapshot.
+    pub(crate) async fn current(&self) -> String {
+        self.head().await.current.unwrap()
+    }
+
+    /// Folder of the agent's objects.
+    pub(crate) fn objects(&self) -> PathBuf {
+        self.dir.path().join("store/shop/price-watch")
+    }
+
+    /// Keys of all objects below `prefix`.
+    pub(crate) async fn list(&self, prefix: &str) -> Vec<String> {
+        let store = self.store().await;
+        let listed = store.store().list(&store.key(prefix)).await.unwrap();
+        listed.into_iter().map(|o| o.key.trim_start_matches("shop/price-watch/").to_owned()).collect()
+    }
+
+    /// Lets claims and receipts of outgoing messages look older by so many minutes.
+    pub(crate) async fn age_deliveries(&self, minutes: i64) {
+        for key in self.list("outbox/").await {
+            let path = self.objects().join(&key);
+            let mut value: serde_json::Value =
+                serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+            let at: jiff::Timestamp = value["at"].as_str().unwrap().parse().unwrap();
+            value["at"] = (at - jiff::SignedDuration::from_mins(minutes)).to_string().into();
+            std::fs::write(&path, value.to_string()).unwrap();
+        }
+    }
+
+    /// Damages an archive: one byte in its middle.
+    pub(crate) fn damage(&self, archive: &ArchiveRef) {
+        let path = self.objects().join(&archive.key);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x55;
+        std::fs::write(path, bytes).unwrap();
     }
 
     /// Everything that the cycles logged.

@@ -4,10 +4,15 @@
 
 mod agent;
 mod container;
+mod damage;
+mod delete;
+mod delivery;
+mod endings;
 mod large;
 mod mcp;
 mod model;
 #[path = "../../../tests/src/model_server.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the end-to-end tests")]
 mod model_server;
+mod put_back;
 mod safety;

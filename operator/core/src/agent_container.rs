@@ -4,7 +4,7 @@
 //! the cycle's container: one with our program, and one in memory where the cycle puts address and token
 //! of its MCP server. The token is made in the pod and stands in no object of the cluster.
 
-use cicada_contract::plan::StoreConfig;
+use cicada_contract::plan::{Mode, StoreConfig};
 use cicada_crds::executor::Container as OwnImage;
 use k8s_openapi::api::core::v1::{
     Container, EmptyDirVolumeSource, PodSpec, ResourceRequirements, SecurityContext, Volume,
@@ -28,9 +28,10 @@ const BIN_SIZE: &str = "256Mi";
 /// Room for one small file.
 const MCP_SIZE: &str = "1Mi";
 
-/// The user's image, where this Job runs it: what reports or purges does not.
+/// The user's image, where this Job runs it: what reports, delivers, restores or purges does not.
 pub(crate) fn own_image<'a>(input: &JobInput<'a>) -> Option<&'a OwnImage> {
-    input.spec.executor.container.as_ref().filter(|_| input.purpose == Purpose::Cycle)
+    let works = input.purpose == Purpose::Cycle && *input.mode == Mode::Cycle;
+    input.spec.executor.container.as_ref().filter(|_| works)
 }
 
 /// True if the user's container could not be kept from the store's credentials: a workload identity is
@@ -159,6 +160,10 @@ mod tests {
     }
 
     fn job(agent: &PersistentAgent, purpose: Purpose) -> Job {
+        job_in(agent, purpose, &Mode::Cycle)
+    }
+
+    fn job_in(agent: &PersistentAgent, purpose: Purpose, mode: &Mode) -> Job {
         let defaults =
             OperatorDefaults { cycle_image: "cicada/cycle-job:1".into(), ..OperatorDefaults::default() };
         build_job(&JobInput {
@@ -169,6 +174,8 @@ mod tests {
             config: &plan_config(agent, &defaults).unwrap(),
             config_sha256: "0123456789abcdef",
             run_plan: "{}",
+            mode,
+            inline_config: None,
             name: "own-1".into(),
             owner: None,
             cycle_uid: None,
@@ -226,9 +233,15 @@ mod tests {
     }
 
     #[test]
-    fn a_report_runs_no_own_image() {
-        for purpose in [Purpose::Report, Purpose::Delete] {
-            let pod = job(&an_agent(&with_secret()), purpose).spec.unwrap().template.spec.unwrap();
+    fn what_is_no_whole_cycle_runs_no_own_image() {
+        let restore = Mode::Restore { snapshot: "1-1-aa".into() };
+        for (purpose, mode) in [
+            (Purpose::Report, Mode::Cycle),
+            (Purpose::Delete, Mode::Delete),
+            (Purpose::Cycle, Mode::Delivery),
+            (Purpose::Cycle, restore),
+        ] {
+            let pod = job_in(&an_agent(&with_secret()), purpose, &mode).spec.unwrap().template.spec.unwrap();
             assert_eq!(pod.containers.len(), 1);
             assert!(pod.init_containers.is_none());
         }

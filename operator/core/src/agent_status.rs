@@ -31,6 +31,9 @@ const UNSTATED_MAX: u32 = 3;
 /// After this long an undelivered message is given up; the cycle job marks it as failed.
 const DELIVERY_GIVE_UP: SignedDuration = SignedDuration::from_hours(24);
 
+/// Reason of the event that tells of messages that were given up.
+pub const DELIVERY_FAILED: &str = "DeliveryFailed";
+
 /// An edit of the spec clears what stopped the agent.
 pub(crate) fn forget_failures(status: &mut PersistentAgentStatus) {
     status.consecutive_failures = None;
@@ -88,58 +91,66 @@ pub(crate) fn take_up(step: &mut Step<'_>, cycle: &CycleView, end: &CycleEnd, at
         result: Some(end.reason.clone()),
         message: Some(cut(&printable(&end.message), 256)).filter(|m| !m.is_empty()),
     });
-    let generation = step.status.observed_generation;
-    let now = step.now;
-    if end.phase == Phase::Succeeded {
-        step.status.last_successful_time = Some(at);
-        step.status.consecutive_failures = None;
-        conditions::apply(
-            &mut step.status.conditions,
-            Wanted::new("LastCycleFailed", false, end.reason.clone(), ""),
-            generation,
-            now,
-        );
-        conditions::apply(&mut step.status.conditions, Wanted::absent("Stalled"), generation, now);
-    } else {
-        step.status.last_failure_time = Some(at);
-        if end.counts {
-            step.status.consecutive_failures = Some(step.status.consecutive_failures.unwrap_or(0) + 1);
-        }
-        let failed = Wanted::new("LastCycleFailed", true, end.reason.clone(), &end.message);
-        conditions::apply(&mut step.status.conditions, failed, generation, now);
-        if end.stalls {
-            conditions::apply(
-                &mut step.status.conditions,
-                Wanted::new("Stalled", true, end.reason.clone(), &end.message),
-                generation,
-                now,
-            );
-        }
+    // Whether messages leave says nothing about how the agent does its work.
+    if !cycle.is_delivery() {
+        note_result(step, end, at);
     }
-    if let Some(snapshot) = cycle.restore.as_ref().filter(|_| end.phase == Phase::Succeeded) {
-        let token = step
-            .seen
-            .agent
-            .spec
-            .memory
-            .as_ref()
-            .and_then(|m| m.restore_from.as_ref())
-            .and_then(|r| r.token.clone());
-        let memory = step.status.memory.get_or_insert_default();
-        memory.applied_restore = Some(format!("{snapshot}/{}", token.unwrap_or_default()));
+    note_stall(step, end);
+    if end.phase == Phase::Succeeded {
+        note_restore(step, cycle);
     }
     if let Some(report) = &end.report {
         take_up_report(step, cycle, report, at);
     }
-    // A delivery that failed before it could say what is left is not the last one.
-    let told = end.report.as_ref().is_some_and(|r| r.result != CycleResult::Failed);
-    if let Some(delivery) =
-        step.status.delivery.as_mut().filter(|d| cycle.is_delivery() && !told && d.next.is_some())
-    {
+    // A cycle that failed before it could say what is left was not the last that delivers.
+    let told = end.report.as_ref().is_some_and(tells_what_waits);
+    let due = |d: &&mut DeliveryStatus| d.next.is_some_and(|next| cycle.is_delivery() || next <= at);
+    if let Some(delivery) = step.status.delivery.as_mut().filter(|_| !told).filter(due) {
         let attempts = delivery.attempts.unwrap_or(0) + 1;
         let wait = DELIVERY_WAITS.get(attempts as usize).copied().unwrap_or(DELIVERY_WAIT);
         (delivery.attempts, delivery.next) = (Some(attempts), Some(at + wait));
     }
+}
+
+fn note_result(step: &mut Step<'_>, end: &CycleEnd, at: Timestamp) {
+    let failed = end.phase != Phase::Succeeded;
+    if failed {
+        step.status.last_failure_time = Some(at);
+        let failures = step.status.consecutive_failures.unwrap_or(0) + u32::from(end.counts);
+        step.status.consecutive_failures = Some(failures).filter(|n| *n > 0);
+    } else {
+        step.status.last_successful_time = Some(at);
+        step.status.consecutive_failures = None;
+    }
+    let message = if failed { end.message.as_str() } else { "" };
+    let result = Wanted::new("LastCycleFailed", failed, end.reason.clone(), message);
+    let (generation, now) = (step.status.observed_generation, step.now);
+    conditions::apply(&mut step.status.conditions, result, generation, now);
+}
+
+fn note_stall(step: &mut Step<'_>, end: &CycleEnd) {
+    let wanted = match end.phase {
+        Phase::Succeeded => Wanted::absent("Stalled"),
+        _ if end.stalls => Wanted::new("Stalled", true, end.reason.clone(), &end.message),
+        _ => return,
+    };
+    let (generation, now) = (step.status.observed_generation, step.now);
+    conditions::apply(&mut step.status.conditions, wanted, generation, now);
+}
+
+/// The restore that the manifest asks for; one of a person's AgentCycle says nothing about it.
+fn note_restore(step: &mut Step<'_>, cycle: &CycleView) {
+    let wanted = step.seen.agent.spec.memory.as_ref().and_then(|m| m.restore_from.as_ref());
+    let Some(wanted) = wanted.filter(|w| cycle.own && cycle.restore.as_ref() == Some(&w.snapshot)) else {
+        return;
+    };
+    let applied = format!("{}/{}", wanted.snapshot, wanted.token.as_deref().unwrap_or_default());
+    step.status.memory.get_or_insert_default().applied_restore = Some(applied);
+}
+
+/// One that failed counts only if it came as far as to send: it may have been told to stop on the way.
+fn tells_what_waits(report: &CycleReport) -> bool {
+    report.result != CycleResult::Failed || report.pending.inbox + report.pending.outbox > 0
 }
 
 fn take_up_report(step: &mut Step<'_>, cycle: &CycleView, report: &CycleReport, at: Timestamp) {
@@ -201,8 +212,13 @@ fn take_up_report(step: &mut Step<'_>, cycle: &CycleView, report: &CycleReport, 
         step.status.proposals = proposals.into_iter().take(10).map(ask).collect();
         step.status.human_requests = questions.into_iter().take(5).map(ask).collect();
     }
-    if report.result != CycleResult::Failed {
+    if tells_what_waits(report) {
         step.status.delivery = delivery(step.status.delivery.as_ref(), report, cycle, at);
+    }
+    if report.pending.failed > 0 {
+        let text = format!("{} messages could not be delivered and are given up", report.pending.failed);
+        step.note(true, DELIVERY_FAILED, text, Some(cycle.reference()));
+        step.notes.iter_mut().rev().take(1).for_each(|note| note.count = report.pending.failed.into());
     }
     step.status.usage = usage(step, cycle, report, at);
 }

@@ -14,7 +14,7 @@ use cicada_crds::{
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    RUN_NOW, active, agent_status, cycle_status, due,
+    RUN_NOW, active, agent_status, cycle_status, deletion, due,
     gate::{self, Gate},
     names,
     observed::{CycleView, Observed},
@@ -70,6 +70,20 @@ pub enum Action {
         /// Those that it takes along.
         joined: Vec<CycleRef>,
     },
+    /// Put our finalizer on the agent, or take it off.
+    SetFinalizer {
+        /// Put it on.
+        present: bool,
+    },
+    /// Create the Job that deletes the agent's memory.
+    StartDeleteJob,
+    /// Let the agent go without its memory, and tell people.
+    Abandon {
+        /// Where the memory lies, and how to remove it.
+        memory: String,
+        /// Why it was not deleted.
+        why: String,
+    },
     /// Create the Job that reads the store for a cycle whose report was lost.
     StartReportJob {
         /// The cycle.
@@ -107,6 +121,8 @@ pub struct Note {
     pub text: String,
     /// The cycle that it is about.
     pub cycle: Option<CycleRef>,
+    /// How many of what it tells there were, for metrics.
+    pub count: u64,
 }
 
 /// A decision in the making.
@@ -128,7 +144,11 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Plan {
     let mut step = Step::new(seen, now);
     step.take_up_generation();
     step.evaluate_schedules();
+    if seen.agent.metadata.deletion_timestamp.is_none() {
+        deletion::keep(&mut step);
+    }
     let gate = if seen.agent.metadata.deletion_timestamp.is_some() {
+        deletion::proceed(&mut step);
         None
     } else if let Some(active) = step.status.active_cycle.clone() {
         active::proceed(&mut step, &active);
@@ -156,7 +176,7 @@ impl<'a> Step<'a> {
         Self {
             seen,
             now,
-            problem: plan::problems(seen.agent, seen.defaults).or_else(|| restore_problem(seen)),
+            problem: plan::problems(seen.agent, seen.defaults),
             status: seen.agent.status.clone().unwrap_or_default(),
             actions: vec![],
             notes: vec![],
@@ -193,7 +213,7 @@ impl<'a> Step<'a> {
         text: String,
         cycle: Option<CycleRef>,
     ) {
-        self.notes.push(Note { warning, reason, text, cycle });
+        self.notes.push(Note { warning, reason, text, cycle, count: 1 });
     }
 
     pub(crate) fn look_again_at(&mut self, t: Timestamp) {
@@ -290,7 +310,6 @@ impl<'a> Step<'a> {
         if let Some(until) = gate.as_ref().and_then(|g| g.until) {
             self.look_again_at(until);
         }
-        self.refuse_restores();
         self.create_requests();
         if gate.as_ref().is_none_or(Gate::lets_slots) {
             self.create_slot_cycle();
@@ -350,21 +369,6 @@ impl<'a> Step<'a> {
         self.actions.push(Action::CreateCycle { name, spec: Box::new(spec) });
     }
 
-    /// A cycle that this release's cycle job would misunderstand ends at once.
-    fn refuse_restores(&mut self) {
-        if self.seen.environment.restores {
-            return;
-        }
-        let end = CycleEnd::failed(
-            "NotSupported",
-            "this release does not restore by an AgentCycle; use cicadactl restore",
-            false,
-        );
-        for cycle in self.waiting().into_iter().filter(|c| c.restore.is_some()) {
-            self.set_cycle(cycle.reference(), cycle_status::ended(cycle, &end, None, None, self.now));
-        }
-    }
-
     /// Cycles for spec.runToken, the annotation run-now, memory.restoreFrom and pending deliveries.
     fn create_requests(&mut self) {
         let agent = self.seen.agent;
@@ -387,7 +391,7 @@ impl<'a> Step<'a> {
             }
         }
         let restore = agent.spec.memory.as_ref().and_then(|m| m.restore_from.clone());
-        if let Some(restore) = restore.filter(|_| self.seen.environment.restores) {
+        if let Some(restore) = restore {
             let token = format!("{}/{}", restore.snapshot, restore.token.unwrap_or_default());
             let applied = self.status.memory.as_ref().and_then(|m| m.applied_restore.clone());
             if applied.as_deref() != Some(token.as_str()) {
@@ -399,7 +403,7 @@ impl<'a> Step<'a> {
 
     fn create_delivery(&mut self) {
         let Some(delivery) = self.status.delivery.clone() else { return };
-        let Some(next) = delivery.next.filter(|_| self.seen.environment.delivers) else { return };
+        let Some(next) = delivery.next else { return };
         if next > self.now {
             self.look_again_at(next);
             return;
@@ -466,7 +470,7 @@ impl<'a> Step<'a> {
         waiting
     }
 
-    /// Those that the lead takes along.
+    /// Those that the lead takes along. One that only delivers answers no request.
     pub(crate) fn joined(&self, lead: &CycleView) -> Vec<CycleRef> {
         if lead.restore.is_some() {
             return vec![];
@@ -474,7 +478,7 @@ impl<'a> Step<'a> {
         let mut bytes = lead.bytes;
         self.waiting()
             .into_iter()
-            .filter(|c| c.uid != lead.uid && c.restore.is_none())
+            .filter(|c| c.uid != lead.uid && c.restore.is_none() && (c.is_delivery() || !lead.is_delivery()))
             .take_while(|c| {
                 bytes += c.bytes;
                 bytes <= MESSAGES_MAX_BYTES
@@ -517,12 +521,6 @@ impl<'a> Step<'a> {
         }
         self.actions.extend(doomed.into_iter().map(|cycle| Action::DeleteCycle { cycle }));
     }
-}
-
-fn restore_problem(seen: &Observed<'_>) -> Option<SpecError> {
-    let wanted = seen.agent.spec.memory.as_ref().is_some_and(|m| m.restore_from.is_some());
-    (wanted && !seen.environment.restores)
-        .then_some(SpecError::Unsupported("memory.restoreFrom; use cicadactl restore"))
 }
 
 fn newest_slot(cycles: &[CycleView], schedule: &str) -> Option<Timestamp> {

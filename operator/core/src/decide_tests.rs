@@ -24,6 +24,8 @@ struct World {
     agent: PersistentAgent,
     cycles: Vec<AgentCycle>,
     job: Option<JobView>,
+    delete_job: Option<JobView>,
+    delete_refused: Option<String>,
     environment: Environment,
     defaults: OperatorDefaults,
     now: Timestamp,
@@ -47,7 +49,9 @@ impl World {
             agent,
             cycles: vec![],
             job: None,
-            environment: Environment { delivers: true, restores: true, ..Environment::default() },
+            delete_job: None,
+            delete_refused: None,
+            environment: Environment::default(),
             defaults: OperatorDefaults::default(),
             now: ts(now),
             serial: 0,
@@ -98,6 +102,8 @@ impl World {
             cycles: &views,
             job: self.job.as_ref(),
             job_vanished: false,
+            delete_job: self.delete_job.as_ref(),
+            delete_refused: self.delete_refused.clone(),
             environment: &self.environment,
             defaults: &self.defaults,
         };
@@ -142,9 +148,18 @@ impl World {
                 self.log.push(format!("delete {}", cycle.name));
                 self.cycles.retain(|c| c.metadata.uid.as_ref() != Some(&cycle.uid));
             }
-            Action::DeleteJob { .. } => {
+            Action::DeleteJob { uid, .. } => {
                 self.log.push("delete job".into());
-                self.job = None;
+                let gone = if uid == "delete-uid" { &mut self.delete_job } else { &mut self.job };
+                *gone = None;
+            }
+            Action::SetFinalizer { present } => {
+                self.agent.metadata.finalizers = present.then(|| vec![deletion::FINALIZER.to_owned()]);
+            }
+            Action::StartDeleteJob => self.log.push("start delete job".into()),
+            Action::Abandon { memory, why } => {
+                self.agent.metadata.finalizers = None;
+                self.log.push(format!("abandon {memory}: {why}"));
             }
         }
     }
@@ -156,6 +171,8 @@ impl World {
             let plan = self.decide();
             let (again, defer) = (plan.again, plan.defer_status);
             self.look_again = plan.look_again;
+            let told = plan.notes.iter().filter(|n| n.reason == "DeliveryFailed");
+            self.log.extend(told.map(|n| format!("note {} {}", n.reason, n.count)));
             for action in plan.actions {
                 self.act(action);
             }
@@ -886,13 +903,102 @@ fn a_restore_makes_a_snapshot_current_once_for_each_token() {
     assert_eq!(w.jobs_made.len(), 2);
 }
 
+/// An agent with deletionPolicy Delete that somebody has deleted.
+fn deleted() -> World {
+    let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+    w.agent.spec.memory = Some(serde_json::from_value(json!({"deletionPolicy": "Delete"})).unwrap());
+    w.at("2026-12-01T06:00:00Z");
+    assert!(deletion::is_kept(&w.agent), "before its first cycle");
+    w.at("2026-12-01T07:00:00Z").done();
+    w.agent.metadata.deletion_timestamp = Some(Time(ts("2026-12-01T08:00:00Z")));
+    w
+}
+
+fn delete_job(end: Option<JobEnd>) -> JobView {
+    JobView { name: "delete".into(), uid: "delete-uid".into(), end, ..JobView::default() }
+}
+
 #[test]
-fn what_the_cycle_job_can_not_do_is_refused() {
-    let mut w = World::sql("0 7 * * *", "2026-12-01T08:00:00Z");
-    (w.environment.delivers, w.environment.restores) = (false, false);
-    w.at("2026-12-01T08:00:00Z");
-    w.request("back", &json!({"restore": {"snapshot": "3-0-x"}}));
-    w.at("2026-12-01T08:01:00Z");
-    assert_eq!(w.cycles[0].status.as_ref().unwrap().reason.as_deref(), Some("NotSupported"));
-    assert!(w.jobs_made.is_empty());
+fn a_deleted_agent_waits_for_its_memory() {
+    let mut w = deleted();
+    w.at("2026-12-01T08:00:01Z");
+    assert_eq!(w.log.last().unwrap(), "start delete job");
+    assert_eq!(w.look_again, ts("2026-12-01T08:01:01Z"));
+    w.delete_job = Some(delete_job(None));
+    let before = w.log.len();
+    w.at("2026-12-01T08:02:00Z");
+    assert_eq!(w.log.len(), before);
+    w.delete_job = Some(delete_job(Some(JobEnd { complete: true, attempts: 1, ..JobEnd::default() })));
+    w.at("2026-12-01T08:03:00Z");
+    assert!(!deletion::is_kept(&w.agent) && w.log.len() == before, "{:?}", w.log);
+    w.at("2026-12-02T07:00:00Z");
+    assert_eq!(w.jobs_made.len(), 1, "nothing runs any more");
+}
+
+#[test]
+fn an_agent_whose_memory_can_not_be_deleted_goes_and_tells() {
+    // The namespace is being deleted: no Job can be made.
+    let mut w = deleted();
+    w.delete_refused = Some("because it is being terminated".into());
+    w.at("2026-12-01T08:00:01Z");
+    assert!(!deletion::is_kept(&w.agent));
+    assert_eq!(
+        w.log.last().unwrap(),
+        "abandon /store/n/a; to remove it: rm -r /store/n/a: because it is being terminated"
+    );
+    // The credentials are gone.
+    let failed = |class| {
+        let report = CycleReport::failed(class, "Secret n/s3 is missing");
+        let message = Some(report.render());
+        Some(delete_job(Some(JobEnd { message, attempts: 1, ..JobEnd::default() })))
+    };
+    let mut w = deleted();
+    w.delete_job = failed(FailureClass::SecretMissing);
+    w.at("2026-12-01T08:00:30Z");
+    assert!(w.log.last().unwrap().ends_with(": SecretMissing: Secret n/s3 is missing"), "{:?}", w.log);
+    // An outage is waited for, but not longer than ten minutes.
+    let mut w = deleted();
+    w.delete_job = failed(FailureClass::StoreUnavailable);
+    w.at("2026-12-01T08:05:00Z");
+    assert_eq!(w.log[w.log.len() - 2..], ["delete job", "start delete job"]);
+    w.delete_job = Some(delete_job(None));
+    w.at("2026-12-01T08:10:00Z");
+    assert!(w.log.last().unwrap().ends_with("it took longer than 10 minutes"), "{:?}", w.log);
+}
+
+#[test]
+fn retain_is_the_default_and_a_change_of_mind_counts() {
+    let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+    w.at("2026-12-01T06:00:00Z");
+    assert_eq!(w.agent.metadata.finalizers, None);
+    let mut w = deleted();
+    w.agent.spec.memory = None;
+    w.at("2026-12-01T08:00:01Z");
+    assert!(!deletion::is_kept(&w.agent) && !w.log.iter().any(|l| l.contains("delete")), "{:?}", w.log);
+}
+
+#[test]
+fn a_delivery_takes_no_request_along_and_says_nothing_about_the_work() {
+    let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+    w.at("2026-12-01T06:00:00Z").at("2026-12-01T07:00:00Z");
+    let mut report = CycleReport::failed(FailureClass::Disrupted, "");
+    report.pending.outbox = 1;
+    w.end(&report);
+    let failed = w.status().last_failure_time;
+    assert!(failed.is_some());
+    // Even a cycle that failed tells what is left, if it came as far as to send.
+    w.at("2026-12-01T07:01:00Z");
+    assert_eq!(w.jobs_made.len(), 2);
+    w.request("other", &json!({"instruction": "count"}));
+    let mut report = CycleReport::new(CycleResult::Done);
+    report.outcome = Outcome::Done;
+    report.pending.failed = 1;
+    w.end(&report);
+    assert_eq!((w.status().last_successful_time, w.status().last_failure_time), (None, failed));
+    assert_eq!(conditions::find(&w.status().conditions, "LastCycleFailed").unwrap().status, "True");
+    assert_eq!((w.status().delivery, w.jobs_made[2].as_str()), (None, "other"));
+    assert!(w.log.iter().any(|l| l == "note DeliveryFailed 1"), "{:?}", w.log);
+    // A person's cycle that calls itself a delivery is a cycle.
+    w.request("sly", &json!({"triggers": [{"type": "Delivery"}]}));
+    assert!(!w.views().last().unwrap().is_delivery());
 }

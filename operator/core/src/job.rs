@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cicada_contract::class::{EXIT_SUPERSEDED, FAIL_CODES};
-use cicada_contract::plan::{PlanConfig, StoreConfig};
+use cicada_contract::plan::{Mode, PlanConfig, StoreConfig};
 use cicada_crds::{PersistentAgentSpec, pod};
 use k8s_openapi::api::batch::v1::{
     Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement,
@@ -40,6 +40,9 @@ pub const WORK_DIR: &str = "/work";
 pub const CONTAINER: &str = "cycle";
 /// Annotation of the pod template that holds the run part of the plan.
 pub const RUN_PLAN: &str = "cicada.dev/run-plan";
+/// Annotation of the pod template of a delete Job that holds the config part: the agent's ConfigMap goes
+/// with the agent, which this Job outlives.
+pub const CONFIG_PLAN: &str = "cicada.dev/config-plan";
 /// Annotation of a Job: SHA-256 of the config part.
 pub const CONFIG_SHA256: &str = "cicada.dev/config-sha256";
 /// Label of all children: the agent's name.
@@ -105,7 +108,11 @@ pub struct JobInput<'a> {
     pub name: String,
     /// Who owns the Job; None for a delete Job, which must outlive its agent.
     pub owner: Option<OwnerReference>,
-    /// UID of the cycle, if there is one.
+    /// What the plan's run part asks for: only a whole cycle needs the user's own image.
+    pub mode: &'a Mode,
+    /// The config part as JSON, if the Job is to carry it itself.
+    pub inline_config: Option<&'a str>,
+    /// UID of the cycle, or of the agent for a delete Job.
     pub cycle_uid: Option<&'a str>,
     /// What it is for.
     pub purpose: Purpose,
@@ -235,6 +242,7 @@ fn pod_metadata(input: &JobInput<'_>, pod: &pod::Pod, own: BTreeMap<String, Stri
     if agent_container::own_image(input).is_some() {
         annotations.insert(agent_container::SKIP_CONTAINERS.to_owned(), agent_container::skipped());
     }
+    annotations.extend(input.inline_config.map(|config| (CONFIG_PLAN.to_owned(), config.to_owned())));
     annotations.insert("kubectl.kubernetes.io/default-container".to_owned(), CONTAINER.to_owned());
     ObjectMeta { labels: Some(labels), annotations: Some(annotations), ..ObjectMeta::default() }
 }
@@ -366,22 +374,11 @@ fn volumes(input: &JobInput<'_>) -> (Vec<Volume>, Vec<VolumeMount>) {
             }),
             ..Volume::default()
         },
-        config_map_volume("config", &names::config_map(input.agent, input.config_sha256), false),
-        Volume {
-            name: "run".into(),
-            downward_api: Some(DownwardAPIVolumeSource {
-                items: Some(vec![DownwardAPIVolumeFile {
-                    path: "plan.json".into(),
-                    field_ref: Some(ObjectFieldSelector {
-                        field_path: format!("metadata.annotations['{RUN_PLAN}']"),
-                        ..ObjectFieldSelector::default()
-                    }),
-                    ..DownwardAPIVolumeFile::default()
-                }]),
-                ..DownwardAPIVolumeSource::default()
-            }),
-            ..Volume::default()
+        match input.inline_config {
+            Some(_) => plan_volume("config", CONFIG_PLAN),
+            None => config_map_volume("config", &names::config_map(input.agent, input.config_sha256), false),
         },
+        plan_volume("run", RUN_PLAN),
     ];
     let mut mounts =
         vec![mount("work", WORK_DIR, false), mount("config", CONFIG_DIR, true), mount("run", RUN_DIR, true)];
@@ -417,6 +414,25 @@ fn volumes(input: &JobInput<'_>) -> (Vec<Volume>, Vec<VolumeMount>) {
         mounts.push(mount("store", path, false));
     }
     (volumes, mounts)
+}
+
+/// `plan.json` from an annotation of the pod itself.
+fn plan_volume(name: &str, annotation: &str) -> Volume {
+    Volume {
+        name: name.to_owned(),
+        downward_api: Some(DownwardAPIVolumeSource {
+            items: Some(vec![DownwardAPIVolumeFile {
+                path: "plan.json".into(),
+                field_ref: Some(ObjectFieldSelector {
+                    field_path: format!("metadata.annotations['{annotation}']"),
+                    ..ObjectFieldSelector::default()
+                }),
+                ..DownwardAPIVolumeFile::default()
+            }]),
+            ..DownwardAPIVolumeSource::default()
+        }),
+        ..Volume::default()
+    }
 }
 
 fn config_map_volume(volume: &str, name: &str, optional: bool) -> Volume {

@@ -7,10 +7,11 @@
 
 pub mod active;
 pub mod agent_container;
-mod agent_status;
+pub mod agent_status;
 pub mod conditions;
 pub mod cycle_status;
 pub mod decide;
+pub mod deletion;
 pub mod due;
 pub mod gate;
 pub mod job;

@@ -1,6 +1,6 @@
 //! What a decision is made from: plain data that the edges have gathered.
 
-use cicada_contract::{CycleReport, plan::Mode};
+use cicada_contract::CycleReport;
 use cicada_crds::{
     AgentCycle, PersistentAgent,
     cycle::{CycleRef, CycleTrigger, Phase, TriggerKind},
@@ -20,6 +20,10 @@ pub struct Observed<'a> {
     pub job: Option<&'a JobView>,
     /// The Job of `status.activeCycle` was there and somebody deleted it.
     pub job_vanished: bool,
+    /// The Job that deletes the agent's memory.
+    pub delete_job: Option<&'a JobView>,
+    /// Why the API server refuses that Job.
+    pub delete_refused: Option<String>,
     /// Circumstances outside of the agent.
     pub environment: &'a Environment,
     /// The operator's part of each plan.
@@ -33,10 +37,6 @@ pub struct Environment {
     pub hold: Option<String>,
     /// As many cycles run as may run.
     pub full: bool,
-    /// The cycle job can deliver what is pending without a whole cycle.
-    pub delivers: bool,
-    /// The cycle job can make an older snapshot current.
-    pub restores: bool,
 }
 
 /// What decisions need of an AgentCycle; small, because tens of thousands are kept in memory.
@@ -72,14 +72,6 @@ pub struct CycleView {
     pub job: Option<String>,
     /// Cycles that it takes along.
     pub joined: Vec<CycleRef>,
-}
-
-impl Environment {
-    /// With what the cycle job of this release can do.
-    pub fn of_this_release() -> Self {
-        let restore = Mode::Restore { snapshot: String::new() };
-        Self { delivers: Mode::Delivery.is_supported(), restores: restore.is_supported(), ..Self::default() }
-    }
 }
 
 impl CycleView {
@@ -130,7 +122,7 @@ impl CycleView {
 
     /// It only delivers what is pending.
     pub fn is_delivery(&self) -> bool {
-        self.triggers.iter().all(|t| t.kind == TriggerKind::Delivery)
+        self.own && self.triggers.iter().all(|t| t.kind == TriggerKind::Delivery)
     }
 }
 

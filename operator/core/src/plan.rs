@@ -31,18 +31,18 @@ pub fn plan_config(agent: &PersistentAgent, defaults: &OperatorDefaults) -> Resu
     day_zone(spec)?;
     let config = PlanConfig {
         version: PLAN_VERSION,
-        owner: Owner {
-            cluster: defaults.cluster.clone(),
-            namespace: namespace.clone(),
-            name: agent.metadata.name.clone().unwrap_or_default(),
-            uid: agent.metadata.uid.clone().unwrap_or_default(),
-        },
+        owner: owner(agent, defaults),
         charter: spec.charter.clone().unwrap_or_default(),
         store: store_config(spec, defaults)?,
         executor: executor_config(&spec.executor, &namespace, defaults)?,
         success: spec.success.clone(),
         memory: memory_config(agent)?,
         limits: limits(spec)?,
+        grace_seconds: spec
+            .pod
+            .as_ref()
+            .and_then(|p| p.termination_grace_period_seconds)
+            .and_then(|g| u64::try_from(g).ok()),
         self_management: self_management(spec)?,
         schedules: schedules(spec)?,
         skills: spec.skills.iter().map(skill).collect(),
@@ -59,6 +59,17 @@ pub fn plan_config(agent: &PersistentAgent, defaults: &OperatorDefaults) -> Resu
     };
     let bytes = config.render().0.len();
     if bytes > plan::CONFIG_MAX_BYTES { Err(SpecError::TooLarge { bytes }) } else { Ok(config) }
+}
+
+/// Whose memory it is. The namespace's UID is filled in by who watches namespaces.
+pub fn owner(agent: &PersistentAgent, defaults: &OperatorDefaults) -> Owner {
+    Owner {
+        cluster: defaults.cluster.clone(),
+        namespace: agent.metadata.namespace.clone().unwrap_or_default(),
+        name: agent.metadata.name.clone().unwrap_or_default(),
+        uid: agent.metadata.uid.clone().unwrap_or_default(),
+        namespace_uid: String::new(),
+    }
 }
 
 /// Where the memory lives: the manifest's store, else the operator's.
@@ -401,11 +412,25 @@ pub fn config_map_names(spec: &PersistentAgentSpec, defaults: &OperatorDefaults)
     names.into_iter().collect()
 }
 
+/// What the Job of this lead is for.
+pub fn mode(agent: &PersistentAgent, lead: &AgentCycle) -> Mode {
+    if let Some(restore) = &lead.spec.restore {
+        return Mode::Restore { snapshot: restore.snapshot.clone() };
+    }
+    let own = is_owned_by(lead, agent.metadata.uid.as_deref().unwrap_or_default());
+    let triggers = &lead.spec.triggers;
+    let delivery =
+        own && !triggers.is_empty() && triggers.iter().all(|t| t.kind == cycle::TriggerKind::Delivery);
+    // What lies in the inbox needs a whole cycle; an outbox alone does not.
+    let inbox = agent.status.as_ref().and_then(|s| s.delivery.as_ref()).and_then(|d| d.inbox).unwrap_or(0);
+    if delivery && inbox == 0 { Mode::Delivery } else { Mode::Cycle }
+}
+
 /// The run part: the lead's triggers, instructions and messages, then those of the cycles that joined it.
 ///
 /// `cycles` starts with the lead. `own_uid` is the UID of the agent, by which its operator's own cycles
 /// are told from people's.
-pub fn plan_run(agent: &PersistentAgent, cycles: &[&AgentCycle], config_sha256: &str, mode: Mode) -> PlanRun {
+pub fn plan_run(agent: &PersistentAgent, cycles: &[&AgentCycle], config_sha256: &str) -> PlanRun {
     let own_uid = agent.metadata.uid.as_deref().unwrap_or_default();
     let lead = cycles.first();
     let mut run = PlanRun {
@@ -420,7 +445,7 @@ pub fn plan_run(agent: &PersistentAgent, cycles: &[&AgentCycle], config_sha256: 
         messages: vec![],
         approvals: vec![],
         expect: expect(agent),
-        mode,
+        mode: lead.map_or(Mode::Cycle, |lead| mode(agent, lead)),
     };
     for cycle in cycles {
         run.triggers.extend(triggers(agent, cycle, is_owned_by(cycle, own_uid)));
@@ -530,21 +555,10 @@ pub fn problems(agent: &PersistentAgent, defaults: &OperatorDefaults) -> Option<
 /// What the schema has and this release does not do: refused, rather than done in part.
 fn unsupported(agent: &PersistentAgent, defaults: &OperatorDefaults) -> Option<SpecError> {
     let in_cluster = defaults.local_dir.is_none();
-    let deletes =
-        agent.spec.memory.as_ref().and_then(|m| m.deletion_policy) == Some(store::DeletionPolicy::Delete);
-    match () {
-        () if in_cluster
-            && agent.spec.executor.container.is_some()
-            && store_config(&agent.spec, defaults)
-                .is_ok_and(|s| agent_container::would_share_identity(&s)) =>
-        {
-            Some(SpecError::Unsupported(
-                "executor.container with a workload identity outside of AWS, where the agent's container would have it too; use store.s3.credentials.secretName",
-            ))
-        }
-        () if deletes => {
-            Some(SpecError::Unsupported("memory.deletionPolicy Delete; remove the memory with cicadactl"))
-        }
-        () => None,
-    }
+    let shares_identity = in_cluster
+        && agent.spec.executor.container.is_some()
+        && store_config(&agent.spec, defaults).is_ok_and(|s| agent_container::would_share_identity(&s));
+    shares_identity.then_some(SpecError::Unsupported(
+        "executor.container with a workload identity outside of AWS, where the agent's container would have it too; use store.s3.credentials.secretName",
+    ))
 }

@@ -53,6 +53,9 @@ pub const REASONS: &[&str] = &[
     // Events.
     "MissSchedule",
     "MemoryAdopted",
+    "DeliveryFailed",
+    "MemoryLeftBehind",
+    "MemoryDeleted",
 ];
 
 #[cfg(test)]

@@ -18,10 +18,24 @@ pub(crate) const INLINE_MAX: usize = 4096;
 
 pub(crate) fn begin(c: &Connection, b: &BeginCycle) -> Result<(), Fault> {
     cards::find_changes_of_people(c, &b.cycle, b.at)?;
+    make_way(c, b)?;
     c.execute(
         "INSERT INTO cycles (cycle, attempt, uid, epoch, started_at, triggers_json) VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING",
         params![b.cycle, b.attempt, b.uid, i64::try_from(b.epoch).unwrap_or(i64::MAX), b.at.to_string(), b.triggers_json],
     )?;
+    Ok(())
+}
+
+/// An AgentCycle can be deleted and made again under its name. What the earlier one left gets its UID behind the
+/// name, so that neither's record is taken for the other's.
+fn make_way(c: &Connection, b: &BeginCycle) -> Result<(), Fault> {
+    let sql = "SELECT uid FROM cycles WHERE cycle = ?1 AND uid <> ?2";
+    let other: Option<String> = c.query_row(sql, [&b.cycle, &b.uid], |r| r.get(0)).optional()?;
+    let Some(uid) = other else { return Ok(()) };
+    for table in ["cycles", "steps", "step_summaries", "tool_results"] {
+        let sql = format!("UPDATE {table} SET cycle = cycle || '~' || ?2 WHERE cycle = ?1");
+        c.execute(&sql, [&b.cycle, &uid])?;
+    }
     Ok(())
 }
 

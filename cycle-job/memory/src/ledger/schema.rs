@@ -6,7 +6,13 @@ use rusqlite::Connection;
 use crate::protocol::{Fault, FaultKind};
 
 /// Migrations; the number of those that ran is in `meta`.
-const MIGRATIONS: &[&str] = &[include_str!("schema_1.sql"), include_str!("schema_2.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
+
+/// Oldest release, by the number of migrations that it knows, that may go on writing a ledger of this one: all
+/// migrations since then only added what such a release does without. Kept in `meta`, so that an upgrade can
+/// be taken back.
+const WRITABLE_FROM: usize = 2;
 
 /// Tables, what they are for, and their columns; a `!` marks what can be about a person.
 const DOCUMENTATION: &str = include_str!("documentation.txt");
@@ -35,7 +41,8 @@ fn document(connection: &Connection) -> Result<(), Fault> {
     Ok(connection.execute_batch("COMMIT")?)
 }
 
-/// Brings a ledger to this release's schema. A ledger of a later release is refused.
+/// Brings a ledger to this release's schema. One of a later release is used as it is if that release says that
+/// this one may; else it is refused.
 pub(crate) fn migrate(connection: &Connection) -> Result<(), Fault> {
     connection.execute_batch(
         "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL) STRICT",
@@ -43,9 +50,10 @@ pub(crate) fn migrate(connection: &Connection) -> Result<(), Fault> {
     let done: usize = connection
         .query_row("SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'schema'", [], |r| r.get::<_, i64>(0))
         .map_or(0, |n| usize::try_from(n).unwrap_or(usize::MAX));
-    if done > MIGRATIONS.len() {
+    let needed = meta(connection, "writable_from")?.and_then(|n| n.parse().ok()).unwrap_or(done);
+    if needed > MIGRATIONS.len() {
         let message = format!(
-            "the ledger has schema {done}, this release knows {}: use the release that wrote it, or a later one",
+            "the ledger has schema {done} and needs {needed}, this release knows {}: use the release that wrote it, or a later one",
             MIGRATIONS.len()
         );
         return Err(Fault::new(FaultKind::Schema, message));
@@ -55,6 +63,9 @@ pub(crate) fn migrate(connection: &Connection) -> Result<(), Fault> {
             "BEGIN; {sql}; INSERT INTO meta VALUES ('schema', '{}') ON CONFLICT (key) DO UPDATE SET value = excluded.value; COMMIT",
             n + 1
         ))?;
+    }
+    if done < MIGRATIONS.len() {
+        set_meta(connection, "writable_from", Some(&WRITABLE_FROM.to_string()))?;
     }
     document(connection)
 }
@@ -136,6 +147,30 @@ mod tests {
     fn a_ledger_of_a_later_release_is_refused() {
         let c = ledger();
         c.execute("UPDATE meta SET value = '99' WHERE key = 'schema'", []).unwrap();
+        c.execute("DELETE FROM meta WHERE key = 'writable_from'", []).unwrap();
         assert!(migrate(&c).unwrap_err().message.contains("schema 99"));
+        c.execute("INSERT INTO meta VALUES ('writable_from', '99')", []).unwrap();
+        assert!(migrate(&c).unwrap_err().message.contains("needs 99"));
+    }
+
+    #[test]
+    fn an_upgrade_can_be_taken_back() {
+        let c = ledger();
+        // What the next release would do: only add, and say who may go on.
+        let next = format!(
+            "ALTER TABLE cycles ADD COLUMN mood TEXT; CREATE TABLE later (n INTEGER) STRICT;
+             UPDATE meta SET value = '{}' WHERE key = 'schema'; UPDATE meta SET value = '{}' WHERE key = 'writable_from'",
+            MIGRATIONS.len() + 1,
+            MIGRATIONS.len()
+        );
+        c.execute_batch(&next).unwrap();
+        migrate(&c).unwrap();
+        c.execute_batch("INSERT INTO cycles (cycle, attempt, uid, started_at) VALUES ('a', 1, 'u', '')")
+            .unwrap();
+        // And upgraded again, nothing is migrated twice.
+        let schema = meta(&c, "schema").unwrap().unwrap();
+        assert_eq!(schema, (MIGRATIONS.len() + 1).to_string());
+        assert_eq!(meta(&c, "writable_from").unwrap().unwrap(), MIGRATIONS.len().to_string());
+        assert_eq!(strings(&c, "SELECT cycle FROM cycles WHERE mood IS NULL"), ["a"]);
     }
 }

@@ -198,7 +198,7 @@ pub struct FinishCycle {
     pub at: Timestamp,
 }
 
-/// Kind of the snapshot that an attempt leaves.
+/// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndKind {
@@ -208,8 +208,10 @@ pub enum EndKind {
     Interrupted,
     /// Undone.
     Failed,
-    /// Not the end: the state before a call that changes the world.
-    Checkpoint,
+    /// Only messages were sent.
+    Delivered,
+    /// An older snapshot was made current.
+    Restored,
 }
 
 impl EndKind {
@@ -219,7 +221,8 @@ impl EndKind {
             Self::Final => "final",
             Self::Interrupted => "interrupted",
             Self::Failed => "failed",
-            Self::Checkpoint => "checkpoint",
+            Self::Delivered => "delivered",
+            Self::Restored => "restored",
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cicada_contract::plan::{Executor, Limits, Owner, PlanConfig, SqlSource, StoreConfig};
+use cicada_contract::plan::{Executor, Owner, PlanConfig, SqlSource, StoreConfig};
 use cicada_memory::{Launcher, LedgerOptions, LedgerWorker, MemoryOptions, MemoryWorker};
 use jiff::Timestamp;
 
@@ -53,31 +53,15 @@ pub(crate) fn options() -> MemoryOptions {
 }
 
 pub(crate) fn config() -> PlanConfig {
-    PlanConfig {
-        version: 1,
-        owner: Owner {
-            cluster: "local".into(),
-            namespace: "shop".into(),
-            name: "price-watch".into(),
-            uid: String::new(),
-        },
-        charter: "Watch prices.".into(),
-        store: StoreConfig::Directory { path: "/store".into(), claim_name: None },
-        executor: Executor::Sql(SqlSource::Inline("SELECT 1".into())),
-        success: None,
-        memory: Default::default(),
-        limits: Limits::default(),
-        self_management: Default::default(),
-        schedules: vec![],
-        skills: vec![],
-        contacts: vec![],
-        files: vec![],
-        channels: Default::default(),
-        inbound: Default::default(),
-        mcp_servers: vec![],
-        secrets: vec![],
-        http: Default::default(),
-    }
+    let owner = Owner {
+        cluster: "local".into(),
+        namespace: "shop".into(),
+        name: "price-watch".into(),
+        ..Owner::default()
+    };
+    let store = StoreConfig::Directory { path: "/store".into(), claim_name: None };
+    let executor = Executor::Sql(SqlSource::Inline("SELECT 1".into()));
+    PlanConfig { charter: "Watch prices.".into(), ..PlanConfig::new(owner, store, executor) }
 }
 
 pub(crate) fn now() -> Timestamp {

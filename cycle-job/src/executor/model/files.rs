@@ -12,8 +12,8 @@ use super::ModelError;
 use super::desk::{Desk, Said};
 use super::results;
 use crate::context::Context;
+use crate::download::measure;
 use crate::phase::acquire::Claim;
-use crate::phase::mount::measure;
 
 /// Where the agent's own files lie below `files/` of the store.
 const PREFIX: &str = "agent/";

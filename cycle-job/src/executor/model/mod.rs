@@ -329,41 +329,27 @@ mod model_server;
 
 #[cfg(test)]
 pub(crate) fn test_config() -> cicada_contract::PlanConfig {
-    use cicada_contract::plan::{
-        Channel, Executor, Http, Inbound, Limits, MemoryConfig, ModelConfig, Owner, PLAN_VERSION, PlanConfig,
-        Provider, SelfManagement, StoreConfig,
+    use cicada_contract::plan::{Executor, Owner, Provider};
+    let owner = Owner {
+        cluster: "test".into(),
+        namespace: "shop".into(),
+        name: "price-watch".into(),
+        uid: "u".into(),
+        ..Owner::default()
     };
+    let executor = Executor::Model(ModelConfig {
+        provider: Provider::OpenAICompatible,
+        name: "scripted".into(),
+        base_url: None,
+        api_key: None,
+        temperature: None,
+        max_output_tokens: None,
+        prices: None,
+    });
+    let store = StoreConfig::Directory { path: "/tmp/none".into(), claim_name: None };
     PlanConfig {
-        version: PLAN_VERSION,
-        owner: Owner {
-            cluster: "test".into(),
-            namespace: "shop".into(),
-            name: "price-watch".into(),
-            uid: "u".into(),
-        },
         charter: "Track prices.".into(),
-        store: StoreConfig::Directory { path: "/tmp/none".into(), claim_name: None },
-        executor: Executor::Model(ModelConfig {
-            provider: Provider::OpenAICompatible,
-            name: "scripted".into(),
-            base_url: None,
-            api_key: None,
-            temperature: None,
-            max_output_tokens: None,
-            prices: None,
-        }),
-        success: None,
-        memory: MemoryConfig::default(),
-        limits: Limits::default(),
-        self_management: SelfManagement::default(),
-        schedules: vec![],
-        skills: vec![],
-        contacts: vec![],
-        files: vec![],
         channels: [("console".to_owned(), Channel::Console {})].into(),
-        inbound: Inbound::default(),
-        mcp_servers: vec![],
-        secrets: vec![],
-        http: Http::default(),
+        ..PlanConfig::new(owner, store, executor)
     }
 }

@@ -190,7 +190,13 @@ async fn a_fall_back_pins_what_it_leaves_behind() {
     let damaged = publish(&bench, "b", "two").await.snapshot;
     let mut acquired = held(&bench.agent, request("c")).await;
     assert_eq!(acquired.start, Start::Current(damaged.clone()));
-    acquired.writer.fall_back(&sound, now()).await.unwrap();
+    let back = PublishRequest {
+        memory: Archive::Existing(sound.memory.clone()),
+        ledger: Archive::Existing(sound.ledger.clone()),
+        restored_from: Some(sound.id.clone()),
+        ..PublishRequest::new(SnapshotKind::Checkpoint, now())
+    };
+    acquired.writer.publish(back).await.unwrap();
     let done = acquired.writer.publish(last(SnapshotKind::Final)).await.unwrap().snapshot;
     assert_eq!(done.memory, sound.memory, "the cycle went on from the sound one");
     for n in 0..4 {

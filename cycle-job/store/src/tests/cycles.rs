@@ -25,6 +25,7 @@ pub(super) fn request(cycle: &str) -> AcquireRequest {
         namespace: "shop".into(),
         name: "clerk".into(),
         uid: "agent-1".into(),
+        ..Owner::default()
     };
     let cycle = CycleIdentity { name: format!("clerk-{cycle}"), uid: cycle.into() };
     AcquireRequest::new(owner, cycle, now() + SignedDuration::from_mins(30), now())
@@ -312,4 +313,20 @@ async fn an_unclear_publish_that_landed_is_recovered_by_the_next_attempt() {
     }
     assert!(matches!(first.writer.publish(last(SnapshotKind::Final)).await, Err(PublishError::Unclear(_))));
     assert!(matches!(held(&bench.other(), request("a")).await.start, Start::Recovered(_)));
+}
+
+#[tokio::test]
+async fn an_upload_that_takes_too_long_leaves_head_as_it_was() {
+    let bench = Bench::new();
+    let mut first = held(&bench.agent, request("a")).await;
+    let before = bench.agent.read_head().await.unwrap().unwrap();
+    let upload_by = Some(std::time::Instant::now());
+    let memory = Archive::New(bench.packed("memory").await);
+    let late = PublishRequest { memory: memory.clone(), upload_by, ..last(SnapshotKind::Interrupted) };
+    let error = first.writer.publish(late).await.unwrap_err();
+    assert_eq!(error.class(), FailureClass::GraceTooShort, "{error}");
+    let after = bench.agent.read_head().await.unwrap().unwrap();
+    assert_eq!((after.etag, after.head), (before.etag, before.head));
+    // The writer is as good as before.
+    first.writer.publish(PublishRequest { memory, ..last(SnapshotKind::Final) }).await.unwrap();
 }

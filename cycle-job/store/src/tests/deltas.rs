@@ -300,7 +300,13 @@ async fn after_a_fall_back_and_a_copy_the_next_archive_is_whole() {
     assert!(!delta.is_whole() && !end(2).await.unwrap().is_whole());
     let mut acquired = held(&bench.agent, request("back")).await;
     let sound = acquired.writer.head().snapshots[1].clone();
-    acquired.writer.fall_back(&sound, now()).await.unwrap();
+    let back = PublishRequest {
+        memory: Archive::Existing(sound.memory.clone()),
+        ledger: Archive::Existing(sound.ledger.clone()),
+        restored_from: Some(sound.id.clone()),
+        ..PublishRequest::new(SnapshotKind::Checkpoint, now())
+    };
+    acquired.writer.publish(back).await.unwrap();
     let kept = acquired.writer.publish(last(SnapshotKind::Final)).await.unwrap().snapshot.memory.unwrap();
     assert_eq!(kept, delta, "with all that it builds on");
     assert!(end(3).await.unwrap().is_whole(), "nothing builds on what a person chose");

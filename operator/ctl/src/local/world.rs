@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use cicada_contract::plan::Mode;
 use cicada_contract::{CyclePlan, PlanConfig};
 use cicada_crds::cycle::{CycleRef, Phase};
 use cicada_crds::{AgentCycle, PersistentAgent};
 use cicada_operator_core::decide::{Action, decide};
+use cicada_operator_core::deletion::FINALIZER;
 use cicada_operator_core::observed::{CycleView, Environment, JobView, Observed, ReportJob};
 use cicada_operator_core::plan::{plan_config, plan_run};
 use cicada_operator_core::result::JobEnd;
@@ -114,6 +114,8 @@ impl World {
                 cycles: &views,
                 job: self.active_job(),
                 job_vanished: false,
+                delete_job: None,
+                delete_refused: None,
                 environment: &environment,
                 defaults: &self.defaults,
             };
@@ -152,6 +154,11 @@ impl World {
                 self.cycles.retain(|c| c.metadata.uid.as_deref() != Some(cycle.uid.as_str()))
             }
             Action::DeleteJob { .. } => self.job = None,
+            Action::SetFinalizer { present } => {
+                self.agent.metadata.finalizers = present.then(|| vec![FINALIZER.to_owned()]);
+            }
+            // Nobody deletes an agent here: one whose manifest is gone stops, and its memory stays.
+            Action::StartDeleteJob | Action::Abandon { .. } => {}
         }
         Ok(None)
     }
@@ -190,7 +197,7 @@ impl World {
             .iter()
             .filter_map(|r| self.cycles.iter().find(|c| c.metadata.uid.as_deref() == Some(r.uid.as_str())))
             .collect();
-        let run = plan_run(&self.agent, &cycles, &sha256, Mode::Cycle);
+        let run = plan_run(&self.agent, &cycles, &sha256);
         let plan = CyclePlan { config, run };
         let environment = secrets::environment(&plan.config, &self.secrets);
         let created = Timestamp::now();
