@@ -106,11 +106,12 @@ fn a_shell_script_works_by_the_same_tools_and_its_exit_code_counts() {
 const HOSTILE: &str = r#"
     scan() { find / -readable -type f -not -path '/sys/*' "$@" 2>/dev/null; }
     echo "files: $(scan | wc -l)"
-    # The patterns do not match themselves.
-    scan -size -200M -exec grep -laE 'canary-[s]ecret|canary-[r]ow|SQLite [f]ormat 3|AWS_[S]ECRET|test[s]ecret' {} + 2>/dev/null | while read -r file; do
+    # The patterns do not match themselves. Some files of /proc have no end: those are looked at below.
+    scan -not -path '/proc/*' -size -200M -exec grep -laE 'canary-[s]ecret|canary-[r]ow|SQLite [f]ormat 3|AWS_[S]ECRET|test[s]ecret' {} + 2>/dev/null | while read -r file; do
       case $file in /var/run/cicada/bin/cycle-job | /opt/python/* | /lib/* | /usr/lib/*) ;; *) echo "FOUND $file" ;; esac
     done
     for file in /proc/[0-9]*/environ /proc/[0-9]*/cmdline /proc/[0-9]*/maps; do tr '\0' ' ' < "$file"; done 2>/dev/null | grep -aE 'canary-[s]ecret|--[c]onfig|test[s]ecret' | sed 's/^/FOUND in proc: /'
+    sed 's/^/session: /' /var/run/cicada/mcp/session.json; echo
     find /var/run /run -type f 2>/dev/null | sort -u | sed 's/^/run: /'
     find / -name '*.db' -not -path '/proc/*' 2>/dev/null | while read -r file; do echo x >> "$file" && echo "WROTE $file"; done
     for file in /var/run/cicada/mcp/x /var/run/cicada/mcp/session.json /var/run/cicada/bin/x /var/run/cicada/bin/cycle-job /work/x /proc/1/mem; do
@@ -161,9 +162,11 @@ fn a_hostile_image_finds_no_secret_no_database_and_no_token_but_mcps() {
     assert_eq!(memory.tables(), ["kept"]);
     // The token stands in no object of the cluster: not in the Job, the pod, or an event.
     let pods = ns.list("pods");
-    let text = format!("{:?}{:?}{:?}", ns.list("jobs"), pods, ns.list("events"));
-    assert!(!text.contains("token\""), "{text}");
-    assert!(!text.contains("canary-secret"), "{text}");
+    let session = log.lines().find_map(|l| l.strip_prefix("session: ")).unwrap();
+    let session: Value = serde_json::from_str(session).unwrap();
+    let token = session["token"].as_str().filter(|t| t.len() == 64).unwrap();
+    let text = format!("{:?}{:?}{:?}{:?}", ns.list("jobs"), pods, ns.list("events"), ns.list("configmaps"));
+    assert!(!text.contains(token) && !text.contains("canary-secret"), "{text}");
 }
 
 #[test]
