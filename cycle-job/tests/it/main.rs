@@ -9,10 +9,14 @@ mod delete;
 mod delivery;
 mod endings;
 mod large;
+mod matrix;
 mod mcp;
 mod model;
 #[path = "../../../tests/src/model_server.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the end-to-end tests")]
 mod model_server;
 mod put_back;
+#[path = "../../store/src/tests/proxy.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the tests of the store")]
+mod proxy;
 mod safety;

@@ -1,6 +1,7 @@
 //! A proxy in front of an S3 server that breaks single answers on the wire: what the SDK really sees.
 
 use std::{
+    collections::BTreeMap,
     net::Ipv4Addr,
     sync::{Arc, Mutex},
     time::Duration,
@@ -35,6 +36,8 @@ pub(super) enum Wire {
 struct Script {
     /// Method and end of the path (without the query) of the next request that breaks, and how.
     next: Vec<(String, String, Wire)>,
+    /// By number of the request, as [`Proxy::log`] counts them.
+    ahead: BTreeMap<usize, Wire>,
     late: Vec<Vec<u8>>,
     log: Vec<String>,
     heads: Vec<String>,
@@ -64,6 +67,20 @@ impl Proxy {
     /// The next request by this method whose path ends so will break.
     pub(super) fn break_next(&self, method: &str, path_end: &str, how: Wire) {
         self.script.lock().unwrap().next.push((method.into(), path_end.into(), how));
+    }
+
+    /// The `n`th request from now will break, the next one being the first.
+    pub(super) fn break_ahead(&self, n: usize, how: Wire) {
+        let mut script = self.script.lock().unwrap();
+        let number = script.log.len() + n;
+        script.ahead.insert(number, how);
+    }
+
+    /// No request will break any more.
+    pub(super) fn calm(&self) {
+        let mut script = self.script.lock().unwrap();
+        script.next.clear();
+        script.ahead.clear();
     }
 
     /// Sends the late requests; gives the status of each.
@@ -112,7 +129,9 @@ async fn serve(mut client: TcpStream, server: u16, script: Arc<Mutex<Script>>) {
         let end = request.windows(4).position(|window| window == b"\r\n\r\n").unwrap_or(0);
         script.heads.push(String::from_utf8_lossy(&request[..end]).to_lowercase());
         let found = script.next.iter().position(|(m, end, _)| m == method && path.ends_with(end.as_str()));
-        found.map(|at| script.next.remove(at).2)
+        let found = found.map(|at| script.next.remove(at).2);
+        let number = script.log.len();
+        found.or(script.ahead.remove(&number))
     };
     let answer = match how {
         None => forward(&request, server).await,

@@ -1,0 +1,402 @@
+//! One agent, its processes, and what must hold of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use cicada_contract::plan::{
+    Executor, PlanContact, PlanMessage, PlanRun, Provider, SqlSource, StoreConfig, Trigger, TriggerKind,
+};
+use cicada_contract::report::{CycleReport, CycleResult};
+use cicada_contract::{FailureClass, plan};
+use cicada_store::{AgentStore, ArchiveRef, Head, InboxMessage};
+use jiff::Timestamp;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use crate::agent::Agent;
+use crate::matrix::fault::{Attempt, End, Fault, Point};
+use crate::matrix::s3::{Bucket, credentials};
+use crate::matrix::stand_ins::{SQL, StandIns};
+
+/// Attempts of one cycle before it must have ended; faults happen in the first three.
+const ATTEMPTS: usize = 7;
+const DISTURBED: usize = 3;
+
+pub(super) struct World {
+    rng: StdRng,
+    agent: Agent,
+    bucket: Option<Arc<Bucket>>,
+    stand_ins: StandIns,
+    direct: AgentStore,
+    full_disk: FullDisk,
+    attempts: u32,
+    messages: u32,
+    /// Bodies that must be in the memory from now on.
+    acknowledged: BTreeSet<String>,
+    /// Bodies in the inbox: some cycle must take them in.
+    promised: BTreeSet<String>,
+    /// Order of what was seen noted.
+    noted: Vec<String>,
+    epoch: u64,
+    pub(super) counts: BTreeMap<String, u32>,
+}
+
+/// How a cycle ended for the operator.
+enum Ended {
+    Done,
+    /// For good, without its work.
+    Failed,
+}
+
+impl World {
+    pub(super) async fn new(seed: u64, bucket: Option<Arc<Bucket>>) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let stand_ins = StandIns::start().await;
+        let mut agent = Agent::with_model(Provider::OpenAICompatible, &stand_ins.url("/v1/"));
+        // The strict one: nothing of a cycle stays that did not end well.
+        if rng.random_bool(0.6) {
+            agent.config.executor = Executor::Sql(SqlSource::Inline(SQL.into()));
+        }
+        agent.config.inbound = plan::Inbound::Anyone;
+        agent.config.memory.retention.snapshots = 3;
+        agent.config.http.allowed_hosts =
+            vec![plan::AllowedHost { host: "127.0.0.1".into(), port: Some(stand_ins.port()), private: true }];
+        let hook = plan::Channel::Webhook { url: stand_ins.url("/hook"), signing_key: None };
+        agent.config.channels.insert("hook".into(), hook);
+        agent.config.contacts = vec![PlanContact {
+            channel: "hook".into(),
+            address: "sales@example.org".into(),
+            display_name: None,
+            allow_outbound: true,
+            may_instruct: false,
+        }];
+        let direct = match &bucket {
+            None => agent.store().await,
+            Some(bucket) => {
+                let prefix = format!("run-{seed}");
+                agent.config.store = bucket.config(&prefix);
+                agent.secret("store", "AWS_ACCESS_KEY_ID", &credentials().access_key_id);
+                agent.secret("store", "AWS_SECRET_ACCESS_KEY", &credentials().secret_access_key);
+                let config: StoreConfig = bucket.direct(&prefix);
+                let store = cicada_store::open(&config, Some(credentials())).await.unwrap();
+                AgentStore::new(store, "shop", "price-watch").unwrap()
+            }
+        };
+        let size = rng.random_range(100..1500);
+        let full_disk = FullDisk::mount(&agent.dir.path().join("small"), size);
+        Self {
+            rng,
+            agent,
+            bucket,
+            stand_ins,
+            direct,
+            full_disk,
+            attempts: 0,
+            messages: 0,
+            acknowledged: BTreeSet::new(),
+            promised: BTreeSet::new(),
+            noted: vec![],
+            epoch: 0,
+            counts: BTreeMap::new(),
+        }
+    }
+
+    fn count(&mut self, what: impl Into<String>) {
+        *self.counts.entry(what.into()).or_default() += 1;
+    }
+
+    /// One cycle with faults, and what must hold after it.
+    pub(super) async fn run(&mut self) {
+        if self.rng.random_bool(0.2) {
+            self.put_message().await;
+        }
+        self.cycle(DISTURBED).await;
+        if let Some(bucket) = &self.bucket {
+            let landed = bucket.calm().await;
+            *self.counts.entry("landed late".into()).or_default() += u32::try_from(landed).unwrap();
+        }
+        self.check().await;
+    }
+
+    /// After all faults the agent works without a hand, and nothing waits that nobody will look at.
+    pub(super) async fn settle(&mut self) {
+        for _ in 0..2 {
+            assert!(matches!(self.cycle(0).await, Ended::Done));
+        }
+        self.check().await;
+        let lost: Vec<_> = self.promised.iter().filter(|body| !self.noted.contains(body)).collect();
+        assert!(lost.is_empty(), "accepted messages never reached the agent: {lost:?}");
+        self.check_outbox().await;
+    }
+
+    async fn put_message(&mut self) {
+        self.messages += 1;
+        let body = format!("inbox {}", self.messages);
+        let message = InboxMessage {
+            version: cicada_store::INBOX_VERSION,
+            id: body.clone(),
+            channel: "cli".into(),
+            from: "sales".into(),
+            to: None,
+            subject: None,
+            body: body.clone(),
+            conversation_id: None,
+            peer: None,
+            answers: None,
+            attachments: None,
+            payload: None,
+            at: Timestamp::now(),
+        };
+        assert!(self.direct.put_message(&message).await.unwrap());
+        self.promised.insert(body);
+        self.count("inbox message");
+    }
+
+    /// A new cycle, whose message is its own name.
+    fn next_cycle(&mut self) -> PlanRun {
+        let mut run = self.agent.next_run();
+        let body = format!("cycle {}", run.cycle.name);
+        run.messages = vec![PlanMessage {
+            id: run.cycle.uid.clone(),
+            channel: "cli".into(),
+            from: "sales".into(),
+            subject: None,
+            body,
+            at: Timestamp::now(),
+        }];
+        let handled_key = self.rng.random_bool(0.5).then(|| format!("token-{}", run.cycle.name));
+        run.triggers = vec![Trigger {
+            kind: TriggerKind::Request,
+            schedule: None,
+            slot: None,
+            token: handled_key.clone(),
+            handled_key,
+        }];
+        run
+    }
+
+    /// One cycle, as a Job with retries would work through it.
+    async fn cycle(&mut self, disturbed: usize) -> Ended {
+        let run = self.next_cycle();
+        for attempt in 0..ATTEMPTS {
+            let fault = if attempt < disturbed { Fault::random(&mut self.rng) } else { Fault::None };
+            if let Some(bucket) = &self.bucket {
+                if attempt < disturbed {
+                    bucket.disturb(&mut self.rng);
+                } else {
+                    bucket.calm().await;
+                }
+            }
+            let end = self.attempt(&run, fault).await;
+            if let Some(ended) = self.judge(&run, &end) {
+                return ended;
+            }
+            assert!(attempt + 1 < ATTEMPTS, "{} did not end:\n{}", run.cycle.name, end.log);
+        }
+        unreachable!("the last attempt was judged")
+    }
+
+    /// What the operator would make of an attempt; None = another attempt.
+    fn judge(&mut self, run: &PlanRun, end: &End) -> Option<Ended> {
+        let Some(code) = end.code() else {
+            self.count("killed");
+            return None;
+        };
+        let text = std::fs::read_to_string(&end.report).unwrap_or_else(|e| panic!("{e}: {}", end.log));
+        let report = CycleReport::parse(&text).unwrap();
+        assert_eq!(code, i32::from(report.exit_code()));
+        let Some(class) = report.class else {
+            assert!(matches!(report.result, CycleResult::Done | CycleResult::AlreadyHandled), "{report:?}");
+            if report.recovered || report.result == CycleResult::AlreadyHandled {
+                self.count("recovered");
+            }
+            self.count("done");
+            self.acknowledged.insert(run.messages[0].body.clone());
+            return Some(Ended::Done);
+        };
+        self.count(class.label());
+        match class {
+            // A repeated statement of ours means that a message was handled twice.
+            FailureClass::ExecutorFailed
+            | FailureClass::RestoreCorrupt
+            | FailureClass::MemoryMissing
+            | FailureClass::StoreConflict
+            | FailureClass::StoreRolledBack
+            | FailureClass::EphemeralResidue
+            | FailureClass::PlanInvalid => panic!("{class}: {}\n{}", report.message, end.log),
+            FailureClass::PersistFenced => {
+                self.count("fenced");
+                // By another attempt of this cycle or by another cycle: the operator looks at HEAD.
+                None
+            }
+            class if class.is_retryable() => None,
+            FailureClass::Superseded => None,
+            _ => Some(Ended::Failed),
+        }
+    }
+
+    async fn attempt(&mut self, run: &PlanRun, fault: Fault) -> End {
+        self.count(format!("fault {fault:?}"));
+        let point = Point::random(&mut self.rng);
+        let mut attempt = self.start(run, fault, point);
+        if matches!(fault, Fault::None | Fault::FullDisk) || !attempt.reach(point).await {
+            return attempt.end().await;
+        }
+        match fault {
+            Fault::None | Fault::FullDisk => {}
+            Fault::Kill => attempt.signal(libc::SIGKILL),
+            Fault::Terminate => attempt.signal(libc::SIGTERM),
+            Fault::KillWorker => {
+                if attempt.kill_worker(&mut self.rng) {
+                    self.count("worker killed");
+                }
+            }
+            Fault::Message => self.put_message().await,
+            Fault::Pause => {
+                attempt.signal(libc::SIGSTOP);
+                self.pass_by(run).await;
+                attempt.signal(libc::SIGCONT);
+            }
+        }
+        attempt.end().await
+    }
+
+    /// While an attempt stands still: another attempt of its cycle, or another cycle.
+    async fn pass_by(&mut self, run: &PlanRun) {
+        let other = if self.rng.random_bool(0.5) { run.clone() } else { self.next_cycle() };
+        let end = self.start(&other, Fault::None, Point::After(std::time::Duration::ZERO)).end().await;
+        self.count("passed by");
+        self.judge(&other, &end);
+    }
+
+    fn start(&mut self, run: &PlanRun, fault: Fault, point: Point) -> Attempt {
+        self.attempts += 1;
+        let name = format!("attempt-{}", self.attempts);
+        let folder = self.agent.dir.path().join(&name);
+        let work = if fault == Fault::FullDisk { self.full_disk.path.clone() } else { folder.join("work") };
+        std::fs::create_dir_all(&work).unwrap();
+        let (json, config_sha256) = self.agent.config.render();
+        std::fs::write(folder_of(&folder).join("config.json"), json).unwrap();
+        let run = PlanRun { config_sha256, ..run.clone() };
+        std::fs::write(folder.join("run.json"), serde_json::to_string(&run).unwrap()).unwrap();
+        let report = folder.join("report.json");
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_cycle-job"));
+        command.arg("run").arg("--config").arg(folder.join("config.json"));
+        command.arg("--run").arg(folder.join("run.json")).arg("--work").arg(work);
+        command.arg("--secrets").arg(self.agent.dir.path().join("secrets")).arg("--report").arg(&report);
+        command.env("CICADA_LOG", "debug,hyper=info,aws=info,h2=info").kill_on_drop(true);
+        Attempt::start(command, report, point)
+    }
+
+    async fn head(&self) -> Option<Head> {
+        self.direct.read_head().await.unwrap().map(|at| at.head)
+    }
+
+    /// What must hold after every run.
+    async fn check(&mut self) {
+        let Some(head) = self.head().await else {
+            assert!(self.acknowledged.is_empty());
+            return;
+        };
+        assert!(head.epoch >= self.epoch, "the epoch went down");
+        self.epoch = head.epoch;
+        let Some(current) = head.current() else {
+            assert!(self.acknowledged.is_empty(), "{:?}", self.acknowledged);
+            return;
+        };
+        let noted = match &current.memory {
+            None => vec![],
+            Some(archive) => {
+                let file = self.unpack(archive).await;
+                assert_eq!(sqlite(&file, "PRAGMA integrity_check"), ["ok"]);
+                let mounts = "SELECT name FROM sqlite_schema WHERE name LIKE '\\_\\_%' ESCAPE '\\'";
+                assert_eq!(sqlite(&file, mounts), Vec::<String>::new());
+                let table = "SELECT count(*) FROM sqlite_schema WHERE name = 'noted'";
+                if sqlite(&file, table) == ["1"] { sqlite(&file, "SELECT body FROM noted ORDER BY n") } else { vec![] }
+            }
+        };
+        for body in &self.acknowledged {
+            assert!(noted.contains(body), "{body} was acknowledged and is lost: {noted:?}");
+        }
+        assert!(noted.starts_with(&self.noted), "the memory went back from {:?} to {noted:?}", self.noted);
+        let distinct: BTreeSet<_> = noted.iter().collect();
+        assert_eq!(distinct.len(), noted.len(), "a message was handled twice: {noted:?}");
+        self.noted = noted;
+        let received = self.stand_ins.received();
+        let bodies: BTreeSet<_> = received.iter().map(|r| &r.body).collect();
+        assert_eq!(bodies.len(), received.len(), "a message left twice: {received:?}");
+        let _ = std::fs::remove_dir_all(self.agent.dir.path().join(format!("attempt-{}", self.attempts)));
+    }
+
+    /// Everything that left is in the ledger, and what did not leave is known to be on its way.
+    async fn check_outbox(&mut self) {
+        let head = self.head().await.unwrap();
+        let file = self.unpack(head.current().unwrap().ledger.as_ref().unwrap()).await;
+        let outbox: BTreeMap<String, String> =
+            sqlite(&file, "SELECT body || '|' || message_id || ' ' || state FROM outbox")
+                .iter()
+                .map(|line| line.split_once('|').unwrap())
+                .map(|(body, rest)| (body.to_owned(), rest.to_owned()))
+                .collect();
+        let received = self.stand_ins.received();
+        for message in &received {
+            let row = outbox.get(&message.body);
+            assert!(row.is_some_and(|row| row.starts_with(&message.key)), "{message:?} left and is not in the ledger: {outbox:?}");
+        }
+        for (body, row) in &outbox {
+            let (id, state) = row.split_once(' ').unwrap();
+            let claimed = self.direct.list_outbox().await.unwrap().get(id).is_some_and(|d| !d.claims.is_empty());
+            let left = received.iter().any(|message| message.body == *body);
+            assert!(left || claimed || state == "unknown", "{body} ({row}) never left");
+        }
+        *self.counts.entry("messages out".into()).or_default() += u32::try_from(received.len()).unwrap();
+    }
+
+    /// By the tools that a person would take.
+    async fn unpack(&self, archive: &ArchiveRef) -> PathBuf {
+        let packed = self.agent.dir.path().join("check.zst");
+        let file = self.agent.dir.path().join("check.db");
+        let got = self.direct.store().download(&self.direct.key(&archive.key), &packed, u64::MAX).await.unwrap();
+        assert_eq!(got.sha256, archive.archive_sha256);
+        let status = Command::new("zstd").args(["-d", "-q", "-f"]).arg(&packed).arg("-o").arg(&file).status();
+        assert!(status.unwrap().success());
+        file
+    }
+}
+
+fn folder_of(folder: &Path) -> &Path {
+    std::fs::create_dir_all(folder).unwrap();
+    folder
+}
+
+fn sqlite(file: &Path, sql: &str) -> Vec<String> {
+    let output = Command::new("sqlite3").arg(file).arg(sql).output().unwrap();
+    assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// A file system with little room.
+struct FullDisk {
+    path: PathBuf,
+}
+
+impl FullDisk {
+    fn mount(path: &Path, kib: u32) -> Self {
+        std::fs::create_dir_all(path).unwrap();
+        let status = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={kib}k"), "tmpfs"])
+            .arg(path)
+            .status()
+            .unwrap();
+        assert!(status.success(), "a small file system can't be mounted: the matrix needs root");
+        Self { path: path.to_owned() }
+    }
+}
+
+impl Drop for FullDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.path).status();
+    }
+}
