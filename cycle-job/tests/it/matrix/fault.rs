@@ -104,19 +104,15 @@ pub(super) struct End {
 impl End {
     /// The exit code; None if a signal ended it.
     pub(super) fn code(&self) -> Option<i32> {
-        assert!(
-            matches!(self.status.signal(), None | Some(libc::SIGKILL)),
-            "{}\n{}",
-            self.status,
-            self.log
-        );
+        assert!(matches!(self.status.signal(), None | Some(libc::SIGKILL)), "{}\n{}", self.status, self.log);
         self.status.code()
     }
 }
 
 impl Attempt {
     pub(super) fn start(mut command: Command, report: PathBuf, point: Point) -> Self {
-        let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).stdin(Stdio::null()).spawn().unwrap();
+        let mut child =
+            command.stderr(Stdio::piped()).stdout(Stdio::null()).stdin(Stdio::null()).spawn().unwrap();
         let pid = i32::try_from(child.id().unwrap()).unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (reach, reached) = tokio::sync::watch::channel(false);

@@ -3,7 +3,7 @@
 //! One run is one cycle of an agent and as many attempts as it takes, each with a fault of its own; every
 //! [`RUNS_PER_AGENT`] runs a new agent begins. After each run the current snapshot is read by `zstd` and
 //! `sqlite3`, and must show: every message of an acknowledged cycle once, nothing of a cycle that was
-//! taken back, no mount, no damage. `CICADA_SEED` repeats a matrix, `CICADA_RUNS` sets its length.
+//! taken back, no mount, no damage. `CICADA_SEED` repeats a matrix, `CICADA_MATRIX_RUNS` sets its length.
 
 mod fault;
 mod s3;
@@ -27,7 +27,7 @@ fn number(variable: &str, default: u64) -> u64 {
 
 async fn matrix(name: &str, share: u64, bucket: Option<Arc<Bucket>>) {
     let seed = number("CICADA_SEED", u64::from(rand::random::<u32>()));
-    let runs = (number("CICADA_RUNS", DEFAULT_RUNS) * share / 100).max(1);
+    let runs = (number("CICADA_MATRIX_RUNS", DEFAULT_RUNS) * share / 100).max(1);
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     let mut done = 0;
     while done < runs {

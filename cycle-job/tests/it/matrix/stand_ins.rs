@@ -10,7 +10,8 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 
 /// What the agent does in each cycle: every new message is noted once. Noting one twice is an error.
-pub(super) const SQL: &str = "CREATE TABLE IF NOT EXISTS noted (n INTEGER PRIMARY KEY, body TEXT NOT NULL UNIQUE);
+pub(super) const SQL: &str =
+    "CREATE TABLE IF NOT EXISTS noted (n INTEGER PRIMARY KEY, body TEXT NOT NULL UNIQUE);
     INSERT INTO noted (body) SELECT body FROM __messages WHERE is_new AND NOT is_outbound ORDER BY seq;";
 /// The same for an agent that resumes: what an interrupted attempt has noted is still new.
 const RESUMABLE: &str = "CREATE TABLE IF NOT EXISTS noted (n INTEGER PRIMARY KEY, body TEXT NOT NULL UNIQUE);
@@ -65,15 +66,17 @@ async fn receive(State(world): State<StandIns>, headers: HeaderMap, Json(body): 
 /// A model that decides by the number of its own replies in the request. Each message that it sends has a
 /// text of its own, so that the same text twice at the receiver is the platform's doing.
 async fn model(State(world): State<StandIns>, Json(request): Json<Value>) -> Json<Value> {
-    let replies =
-        request["messages"].as_array().unwrap().iter().filter(|m| m["role"] == "assistant").count();
+    let replies = request["messages"].as_array().unwrap().iter().filter(|m| m["role"] == "assistant").count();
     let (name, arguments) = match replies {
         0 => ("sql", json!({"sql": RESUMABLE})),
         1 => ("http_request", json!({"method": "POST", "url": world.url("/order"), "body": "one"})),
         2 => {
             let mut sent = world.sent.lock().unwrap();
             *sent += 1;
-            ("send_message", json!({"to": "sales@example.org", "channel": "hook", "body": format!("reply {sent}")}))
+            (
+                "send_message",
+                json!({"to": "sales@example.org", "channel": "hook", "body": format!("reply {sent}")}),
+            )
         }
         _ => ("finish", json!({"outcome": "done", "summary": "noted"})),
     };

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cicada_contract::plan::{
     Executor, PlanContact, PlanMessage, PlanRun, Provider, SqlSource, StoreConfig, Trigger, TriggerKind,
@@ -218,6 +219,7 @@ impl World {
         };
         self.count(class.label());
         match class {
+            FailureClass::ExecutorFailed if report.message.contains("disk is full") => Some(Ended::Failed),
             // A repeated statement of ours means that a message was handled twice.
             FailureClass::ExecutorFailed
             | FailureClass::RestoreCorrupt
@@ -256,17 +258,24 @@ impl World {
             Fault::Message => self.put_message().await,
             Fault::Pause => {
                 attempt.signal(libc::SIGSTOP);
-                self.pass_by(run).await;
-                attempt.signal(libc::SIGCONT);
+                self.pass_by(run, || attempt.signal(libc::SIGCONT)).await;
             }
         }
         attempt.end().await
     }
 
     /// While an attempt stands still: another attempt of its cycle, or another cycle.
-    async fn pass_by(&mut self, run: &PlanRun) {
+    async fn pass_by(&mut self, run: &PlanRun, go_on: impl Fn()) {
         let other = if self.rng.random_bool(0.5) { run.clone() } else { self.next_cycle() };
-        let end = self.start(&other, Fault::None, Point::After(std::time::Duration::ZERO)).end().await;
+        let passing = self.start(&other, Fault::None, Point::After(Duration::ZERO)).end();
+        tokio::pin!(passing);
+        // In a directory the stopped one may hold the lock of HEAD, which others wait for.
+        let passed = tokio::time::timeout(Duration::from_secs(5), &mut passing).await;
+        go_on();
+        let end = match passed {
+            Ok(end) => end,
+            Err(_) => passing.await,
+        };
         self.count("passed by");
         self.judge(&other, &end);
     }
@@ -314,7 +323,11 @@ impl World {
                 let mounts = "SELECT name FROM sqlite_schema WHERE name LIKE '\\_\\_%' ESCAPE '\\'";
                 assert_eq!(sqlite(&file, mounts), Vec::<String>::new());
                 let table = "SELECT count(*) FROM sqlite_schema WHERE name = 'noted'";
-                if sqlite(&file, table) == ["1"] { sqlite(&file, "SELECT body FROM noted ORDER BY n") } else { vec![] }
+                if sqlite(&file, table) == ["1"] {
+                    sqlite(&file, "SELECT body FROM noted ORDER BY n")
+                } else {
+                    vec![]
+                }
             }
         };
         for body in &self.acknowledged {
@@ -343,11 +356,15 @@ impl World {
         let received = self.stand_ins.received();
         for message in &received {
             let row = outbox.get(&message.body);
-            assert!(row.is_some_and(|row| row.starts_with(&message.key)), "{message:?} left and is not in the ledger: {outbox:?}");
+            assert!(
+                row.is_some_and(|row| row.starts_with(&message.key)),
+                "{message:?} left and is not in the ledger: {outbox:?}"
+            );
         }
         for (body, row) in &outbox {
             let (id, state) = row.split_once(' ').unwrap();
-            let claimed = self.direct.list_outbox().await.unwrap().get(id).is_some_and(|d| !d.claims.is_empty());
+            let claimed =
+                self.direct.list_outbox().await.unwrap().get(id).is_some_and(|d| !d.claims.is_empty());
             let left = received.iter().any(|message| message.body == *body);
             assert!(left || claimed || state == "unknown", "{body} ({row}) never left");
         }
@@ -358,7 +375,8 @@ impl World {
     async fn unpack(&self, archive: &ArchiveRef) -> PathBuf {
         let packed = self.agent.dir.path().join("check.zst");
         let file = self.agent.dir.path().join("check.db");
-        let got = self.direct.store().download(&self.direct.key(&archive.key), &packed, u64::MAX).await.unwrap();
+        let got =
+            self.direct.store().download(&self.direct.key(&archive.key), &packed, u64::MAX).await.unwrap();
         assert_eq!(got.sha256, archive.archive_sha256);
         let status = Command::new("zstd").args(["-d", "-q", "-f"]).arg(&packed).arg("-o").arg(&file).status();
         assert!(status.unwrap().success());
