@@ -10,6 +10,7 @@ mod deletion;
 mod deliveries;
 mod idle;
 mod kill;
+mod kubelet;
 mod local;
 mod model_agents;
 mod model_pods;

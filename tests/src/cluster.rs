@@ -169,6 +169,14 @@ impl Cluster {
     /// Kills all processes of a pod's container with SIGKILL, as the kernel or a lost node would.
     #[track_caller]
     pub fn kill_container(&self, namespace: &str, pod: &str, container: &str) {
+        for pid in self.container_processes(namespace, pod, container) {
+            run("kill", ["-9", &pid.to_string()]);
+        }
+    }
+
+    /// Processes of a pod's container, as this machine numbers them; panics if there is none.
+    #[track_caller]
+    pub fn container_processes(&self, namespace: &str, pod: &str, container: &str) -> Vec<i32> {
         let status = self.json(namespace, &["pod", pod])["status"].clone();
         let id = status["containerStatuses"]
             .as_array()
@@ -178,9 +186,7 @@ impl Cluster {
             .to_owned();
         let processes = self.processes(&id);
         assert!(!processes.is_empty(), "container {container} of pod {pod} has no process on this node");
-        for pid in processes {
-            run("kill", ["-9", &pid.to_string()]);
-        }
+        processes
     }
 
     /// Writes that the API server has seen since `since` (RFC 3339), as audit events.

@@ -1,0 +1,101 @@
+//! What a real kubelet and kernel do to a pod in the middle of a cycle. Each cycle is held while it uploads
+//! its snapshot; whatever happens to its pod then, the row of that cycle is in the memory once.
+
+use cicada_tests::{
+    cluster::Cluster,
+    gate::{Gate, Hold},
+    memory::Unpacked,
+    namespace::Namespace,
+    wait,
+};
+use serde_json::{Value, json};
+
+use crate::agents::{COUNTER, cycle, sql_agent, store_behind};
+
+/// Does `harm` to the pod of a held cycle and lets the cycle go on.
+fn survives(test: &str, harm: impl Fn(&Namespace, &str)) -> Value {
+    let ns = Namespace::new(test);
+    let gate = Gate::new(&Cluster::get().s3_address());
+    ns.apply(&sql_agent("worker", COUNTER, &store_behind(&gate)));
+    ns.create(&cycle("first", "worker"));
+    assert_eq!(ns.wait_for_cycle("first", 120)["phase"], "Succeeded");
+    gate.hold(Hold::Request, &["PUT ", "/snapshots/"], 0);
+    ns.create(&cycle("second", "worker"));
+    gate.wait_held(90);
+    let pod = ns.wait_for_running_pod(30);
+    harm(&ns, &pod);
+    gate.release();
+    let status = ns.wait_for_cycle("second", 240);
+    assert_eq!(status["phase"], "Succeeded", "{status:#}");
+    assert_eq!(Unpacked::check(&ns.folder("worker")).sql("SELECT count(*) FROM runs"), "2");
+    ns.create(&cycle("third", "worker"));
+    assert_eq!(ns.wait_for_cycle("third", 120)["phase"], "Succeeded", "and the agent goes on");
+    assert_eq!(Unpacked::check(&ns.folder("worker")).sql("SELECT count(*) FROM runs"), "3");
+    status
+}
+
+#[test]
+#[ignore = "needs the test cluster: tests/run"]
+fn a_deleted_pod_loses_nothing() {
+    survives("pod-deleted", |ns, pod| {
+        ns.kubectl(&["delete", "pod", pod, "--wait=false"]).must();
+    });
+}
+
+#[test]
+#[ignore = "needs the test cluster: tests/run"]
+fn an_evicted_pod_loses_nothing() {
+    survives("pod-evicted", |ns, pod| {
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": ns.name}});
+        let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", ns.name);
+        let args = ["create", "--raw", &path, "--filename", "-"];
+        ns.cluster().kubectl_with(&ns.name, &args, &eviction.to_string()).must();
+    });
+}
+
+/// Fills the memory of a process's container from within its cgroup. The kernel then kills the largest
+/// process that it may, and this one asks to be taken last.
+fn hog_beside(pid: i32) -> std::process::Child {
+    let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let of = |start: &str, root: &str| {
+        let mut lines = cgroups.lines().filter_map(|line| line.split_once(':'));
+        lines.find_map(|(_, rest)| rest.strip_prefix(start)).map(|path| format!("{root}{path}/cgroup.procs"))
+    };
+    let procs = of("memory:", "/sys/fs/cgroup/memory")
+        .or_else(|| of(":", "/sys/fs/cgroup"))
+        .expect("a memory cgroup");
+    let script = format!("echo -999 > /proc/self/oom_score_adj; echo $$ > {procs}; exec tail /dev/zero");
+    std::process::Command::new("sh").args(["-ec", &script]).spawn().unwrap()
+}
+
+#[test]
+#[ignore = "needs the test cluster: tests/run"]
+fn a_pod_out_of_memory_loses_nothing() {
+    let status = survives("pod-oom", |ns, pod| {
+        let mut hog = hog_beside(ns.cluster().container_processes(&ns.name, pod, "cycle")[0]);
+        wait::until("the container is killed for its memory", 60, || {
+            let pods = ns.list("pods");
+            let pod = pods.into_iter().find(|p| p["metadata"]["name"] == pod);
+            pod.is_none_or(|pod| pod["status"]["phase"] != "Running").then_some(())
+        });
+        let _ = hog.kill();
+        hog.wait().unwrap();
+    });
+    assert!(status["attempts"].as_u64() >= Some(2), "{status:#}");
+}
+
+#[test]
+#[ignore = "needs the test cluster: tests/run"]
+fn a_pod_that_stood_still_loses_nothing() {
+    survives("pod-stopped", |ns, pod| {
+        let signal = |name: &str| {
+            let processes = ns.cluster().container_processes(&ns.name, pod, "cycle");
+            let pids: Vec<String> = processes.iter().map(ToString::to_string).collect();
+            let status = std::process::Command::new("kill").arg(name).args(&pids).status().unwrap();
+            assert!(status.success());
+        };
+        signal("-STOP");
+        std::thread::sleep(std::time::Duration::from_secs(20));
+        signal("-CONT");
+    });
+}
