@@ -15,8 +15,8 @@ mod model;
 #[path = "../../../tests/src/model_server.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the end-to-end tests")]
 mod model_server;
-mod put_back;
 #[path = "../../store/src/tests/proxy.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests of the store")]
 mod proxy;
+mod put_back;
 mod safety;

@@ -41,6 +41,8 @@ pub(super) struct World {
     /// Order of what was seen noted.
     noted: Vec<String>,
     epoch: u64,
+    /// Of the last attempts, for the report of a failure.
+    last_logs: Vec<String>,
     pub(super) counts: BTreeMap<String, u32>,
 }
 
@@ -100,6 +102,7 @@ impl World {
             promised: BTreeSet::new(),
             noted: vec![],
             epoch: 0,
+            last_logs: vec![],
             counts: BTreeMap::new(),
         }
     }
@@ -201,6 +204,8 @@ impl World {
 
     /// What the operator would make of an attempt; None = another attempt.
     fn judge(&mut self, run: &PlanRun, end: &End) -> Option<Ended> {
+        self.last_logs.push(format!("{} {}\n{}", run.cycle.name, end.status, end.log));
+        self.last_logs.drain(..self.last_logs.len().saturating_sub(5));
         let Some(code) = end.code() else {
             self.count("killed");
             return None;
@@ -338,8 +343,8 @@ impl World {
         assert_eq!(distinct.len(), noted.len(), "a message was handled twice: {noted:?}");
         self.noted = noted;
         let received = self.stand_ins.received();
-        let bodies: BTreeSet<_> = received.iter().map(|r| &r.body).collect();
-        assert_eq!(bodies.len(), received.len(), "a message left twice: {received:?}");
+        let again = received.iter().enumerate().find(|(n, r)| received[..*n].iter().any(|e| e.body == r.body));
+        assert!(again.is_none(), "{again:?} left twice\n{}", self.last_logs.join("\n\n"));
         let _ = std::fs::remove_dir_all(self.agent.dir.path().join(format!("attempt-{}", self.attempts)));
     }
 
