@@ -5,7 +5,7 @@
 
 use cicada_contract::report::Pending;
 use cicada_memory::ledger::{OutboxRow, OutboxState, OutboxUpdate};
-use cicada_store::{Delivery, DeliveryOutcome, Receipt, StoreError};
+use cicada_store::{Delivery, DeliveryOutcome, ReadHeadError, Receipt, StoreError};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::channel::{Channels, Sent};
@@ -89,17 +89,39 @@ async fn one(
     waits_until
 }
 
+/// Why a message was not sent now.
+#[derive(Debug, thiserror::Error)]
+enum SendError {
+    #[error("another cycle has raised the epoch and delivers from here on")]
+    Fenced,
+    #[error("another pod claimed it first")]
+    Claimed,
+    #[error("could not read HEAD")]
+    Head(#[from] ReadHeadError),
+    #[error("could not write claim or receipt")]
+    Store(#[from] StoreError),
+}
+
 /// Claims the message, sends it, and leaves the receipt. Another pod that was faster is left to do it.
+///
+/// Before the claim HEAD is read again: a pod that stood still while others went on would otherwise send what
+/// they sent, since settled claims are removed.
 async fn send(
     cx: &Context,
     claim: &Claim,
     channels: &Channels<'_>,
     row: &OutboxRow,
     delivery: &mut Delivery,
-) -> Result<(), StoreError> {
+) -> Result<(), SendError> {
     let id = &row.message.id;
-    let Some(own) = claim.store.claim(id, &cx.plan.run.cycle, claim.attempt(), cx.now()).await? else {
-        return Err(StoreError::AlreadyExists { key: format!("outbox/{id}") });
+    let epoch = claim.store.read_head().await?.map(|at| at.head.epoch);
+    if epoch != Some(claim.writer.epoch()) {
+        return Err(SendError::Fenced);
+    }
+    let Some(own) =
+        claim.store.claim(id, delivery.next_number(), &cx.plan.run.cycle, claim.attempt(), cx.now()).await?
+    else {
+        return Err(SendError::Claimed);
     };
     let Sent { outcome, detail } = channels.send(row).await;
     let outcome = given_up(outcome, row.created_at, cx.now());

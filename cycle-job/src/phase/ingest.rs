@@ -187,14 +187,20 @@ pub(crate) async fn receipts(
     }
     let channels = Channels::open(cx);
     let pending = block_in_place(|| ledger.pending_outgoing())?;
+    let ids: Vec<String> = deliveries.keys().cloned().collect();
+    // A message that this ledger does not know at all is of a later snapshot: a pod that stood still until
+    // others went on must not take away what they claimed.
+    for id in block_in_place(|| ledger.settled_outgoing(&ids))? {
+        claim.store.delete_outbox(&id).await?;
+    }
     let mut updates = vec![];
     for (id, delivery) in deliveries {
-        match pending.iter().find(|row| row.message.id == id) {
-            Some(row) => {
-                updates.extend(update(row, &delivery, channels.removes_duplicates(&row.message.channel), now))
-            }
-            None => claim.store.delete_outbox(&id).await?,
-        }
+        let row = pending.iter().find(|row| row.message.id == id);
+        updates.extend(
+            row.and_then(|row| {
+                update(row, &delivery, channels.removes_duplicates(&row.message.channel), now)
+            }),
+        );
     }
     block_in_place(|| ledger.update_outgoing(&updates, now))?;
     Ok(updates.iter().filter(|u| u.state != OutboxState::Pending).count())

@@ -70,6 +70,11 @@ pub struct Delivery {
 }
 
 impl Delivery {
+    /// Number of the claim that would be the next one.
+    pub fn next_number(&self) -> u32 {
+        self.claims.last_key_value().map_or(1, |(number, _)| number.saturating_add(1))
+    }
+
     /// The newest claim, if it has no receipt.
     pub fn open_claim(&self) -> Option<&Claim> {
         self.claims
@@ -80,20 +85,21 @@ impl Delivery {
 }
 
 impl AgentStore {
-    /// Claims the next delivery of message `id`; None if another pod was faster. `id` is the ledger's.
+    /// Claims delivery `number` of message `id` (the ledger's); None if another pod was faster. `number` is one
+    /// more than the claims that the decision to send has seen: who counted anew here would claim, and send,
+    /// beside a pod that claimed after that decision.
     pub async fn claim(
         &self,
         id: &str,
+        number: u32,
         cycle: &CycleIdentity,
         attempt: u32,
         now: Timestamp,
     ) -> Result<Option<Claim>> {
-        let folder = self.key(&format!("{OUTBOX}{id}/claim-"));
-        let listed = self.store().list(&folder).await?;
-        let number = u32::try_from(listed.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let key = self.key(&format!("{OUTBOX}{id}/claim-{number}"));
         let claim = Claim { number, cycle: cycle.clone(), attempt, at: now };
         let bytes = Bytes::from(serde_json::to_vec(&claim).unwrap_or_default());
-        match self.store().put(&format!("{folder}{number}"), bytes, Condition::Create).await {
+        match self.store().put(&key, bytes, Condition::Create).await {
             Ok(_) => Ok(Some(claim)),
             Err(StoreError::AlreadyExists { .. }) => Ok(None),
             // If it landed after all, it is a claim without a receipt: unknown, which is the truth.

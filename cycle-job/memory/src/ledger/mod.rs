@@ -220,6 +220,11 @@ impl LedgerWorker {
         self.ask(LedgerRequest::PendingOutgoing)
     }
 
+    /// Those of `ids` whose outcome this ledger has; an id that it does not know is not among them.
+    pub fn settled_outgoing(&mut self, ids: &[String]) -> Result<Vec<String>, WorkerError> {
+        self.ask(LedgerRequest::SettledOutgoing(ids.to_vec()))
+    }
+
     /// Takes delivery receipts in.
     pub fn update_outgoing(&mut self, updates: &[OutboxUpdate], now: Timestamp) -> Result<(), WorkerError> {
         self.ask(LedgerRequest::UpdateOutgoing { updates: updates.to_vec(), now })

@@ -46,6 +46,20 @@ pub(crate) fn add(c: &Connection, messages: &[OutgoingMessage], now: Timestamp) 
     Ok(())
 }
 
+/// Those of `ids` that no longer wait.
+pub(crate) fn settled(c: &Connection, ids: &[String]) -> Result<Vec<String>, Fault> {
+    let mut statement = c.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM outbox WHERE message_id = ?1 AND state <> 'pending')",
+    )?;
+    let mut found = vec![];
+    for id in ids {
+        if statement.query_row([id], |row| row.get(0))? {
+            found.push(id.clone());
+        }
+    }
+    Ok(found)
+}
+
 /// Messages that wait, oldest first.
 pub(crate) fn pending(c: &Connection) -> Result<Vec<OutboxRow>, Fault> {
     let mut statement = c.prepare_cached(

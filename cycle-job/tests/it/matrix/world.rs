@@ -343,7 +343,8 @@ impl World {
         assert_eq!(distinct.len(), noted.len(), "a message was handled twice: {noted:?}");
         self.noted = noted;
         let received = self.stand_ins.received();
-        let again = received.iter().enumerate().find(|(n, r)| received[..*n].iter().any(|e| e.body == r.body));
+        let again =
+            received.iter().enumerate().find(|(n, r)| received[..*n].iter().any(|e| e.body == r.body));
         assert!(again.is_none(), "{again:?} left twice\n{}", self.last_logs.join("\n\n"));
         let _ = std::fs::remove_dir_all(self.agent.dir.path().join(format!("attempt-{}", self.attempts)));
     }
