@@ -7,6 +7,7 @@ mod deltas;
 mod kill;
 mod messages;
 mod model;
+#[allow(dead_code, reason = "shared with the fault matrix of whole cycles")]
 mod proxy;
 mod servers;
 mod stores;

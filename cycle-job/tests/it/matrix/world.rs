@@ -224,7 +224,12 @@ impl World {
         };
         self.count(class.label());
         match class {
-            FailureClass::ExecutorFailed if report.message.contains("disk is full") => Some(Ended::Failed),
+            // A killed worker looks like a statement that was too much for it; a full disk fails statements.
+            FailureClass::ExecutorFailed
+                if ["disk is full", "the worker died"].iter().any(|cause| report.message.contains(cause)) =>
+            {
+                Some(Ended::Failed)
+            }
             // A repeated statement of ours means that a message was handled twice.
             FailureClass::ExecutorFailed
             | FailureClass::RestoreCorrupt
