@@ -230,9 +230,14 @@ impl MemoryWorker {
         self.mounted.edits.clone()
     }
 
+    /// Names of the durable tables: neither SQLite's own nor the shadows of full-text tables.
+    pub fn tables(&mut self) -> Result<Vec<String>, WorkerError> {
+        self.ask(&MemoryRequest::Tables)
+    }
+
     /// Row changes of each durable table since the worker was started.
     pub fn changes(&mut self) -> Result<Vec<TableChange>, WorkerError> {
-        let now: Vec<String> = self.ask(&MemoryRequest::Tables)?;
+        let now = self.tables()?;
         let touched = |name: &String| self.changes.contains_key(name) || !self.before.contains(name);
         let tables = now.iter().filter(|n| touched(n)).cloned().collect();
         let counts: Vec<TableChange> = self.ask(&MemoryRequest::Count { tables })?;

@@ -5,12 +5,12 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use cicada_contract::text::cut;
+use cicada_contract::{plan::Owner, text::cut};
 use jiff::Timestamp;
 
 use crate::{
     agent_store::{AgentStore, HEAD_KEY, ReadHeadError, SNAPSHOTS, next_write, writer_id},
-    head::{ArchiveRef, Head},
+    head::{ArchiveRef, Head, HeadOwner},
     probe::PROBE,
     publish::Writer,
     store::{Condition, ObjectMeta, StoreError},
@@ -65,11 +65,13 @@ impl CopyError {
 }
 
 impl Writer {
-    /// Copies the memory that this writer holds to `target`, which must have none. `scratch` is a
-    /// directory for one object at a time. The source stays as it is.
+    /// Copies the memory that this writer holds to `target`, which must have none. `owner` is whose memory
+    /// the copy is; None = the source's owner. `scratch` is a directory for one object at a time. The source
+    /// stays as it is.
     pub async fn copy_to(
         &mut self,
         target: &AgentStore,
+        owner: Option<&Owner>,
         scratch: &Path,
         now: Timestamp,
         mut progress: impl FnMut(CopyProgress) + Send,
@@ -104,7 +106,8 @@ impl Writer {
         }
         // Nobody reads a scratch file; the next copy overwrites it should this fail.
         let _ = tokio::fs::remove_file(&file).await;
-        publish_copy(target, head, now).await?;
+        let owner = owner.map_or_else(|| head.owner.clone(), |owner| HeadOwner::new(owner, None));
+        publish_copy(target, Head { owner, ..head }, now).await?;
         Ok(done)
     }
 }

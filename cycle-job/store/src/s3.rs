@@ -8,6 +8,7 @@ mod client;
 mod error;
 mod facts;
 mod multipart;
+mod words;
 
 use std::path::Path;
 
@@ -37,6 +38,7 @@ pub struct S3Store {
     /// Empty, or ends in a slash.
     prefix: String,
     location: String,
+    server: String,
     is_aws: bool,
 }
 
@@ -57,6 +59,7 @@ impl S3Store {
             bucket: config.bucket.clone(),
             prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
             location,
+            server: config.endpoint.clone().unwrap_or_else(|| "AWS".into()),
             is_aws: config.endpoint.is_none(),
         })
     }
@@ -76,7 +79,14 @@ impl S3Store {
         key: &'a str,
         condition: Option<&'a Condition>,
     ) -> Attempt<'a> {
-        Attempt { operation, key, condition, bucket: &self.bucket, location: &self.location }
+        Attempt {
+            operation,
+            key,
+            condition,
+            bucket: &self.bucket,
+            location: &self.location,
+            server: &self.server,
+        }
     }
 
     fn client(&self, condition: &Condition) -> &Client {
@@ -269,10 +279,11 @@ fn broke_off(
     key: &str,
     error: impl std::error::Error + Send + Sync + 'static,
 ) -> StoreError {
+    tracing::debug!(operation, key, error = ?error, "an answer broke off");
     StoreError::Unavailable {
         operation,
         key: key.into(),
         what: "an answer that ended early".into(),
-        source: Some(Box::new(error)),
+        source: None,
     }
 }

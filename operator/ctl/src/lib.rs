@@ -5,19 +5,18 @@
 
 mod args;
 mod commands;
+mod exit;
 mod local;
 mod manifest;
 mod output;
+mod progress;
 mod target;
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
-
-/// Exit code for a wrong command line, as clap has it too.
-const EXIT_USAGE: u8 = 2;
+use clap::{Command, CommandFactory, FromArgMatches};
 
 /// Runs the program. Not generic, so that it is compiled here and not once more in each program.
 pub fn entry(mut args: Vec<OsString>) -> ExitCode {
@@ -31,7 +30,7 @@ pub fn entry(mut args: Vec<OsString>) -> ExitCode {
         args.remove(1);
         return cicada_cycle_job::entry(args);
     }
-    let cli = match args::Cli::try_parse_from(args) {
+    let cli = match parse(args) {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };
@@ -54,12 +53,38 @@ pub fn entry(mut args: Vec<OsString>) -> ExitCode {
         Err(error) => {
             // Libraries repeat their sources in their own text: each is said once.
             output::problem(&cicada_cycle_job::failure::chain(error.as_ref()));
-            ExitCode::from(if error.is::<UsageError>() { EXIT_USAGE } else { 1 })
+            ExitCode::from(exit::code(&error))
         }
     }
 }
 
-/// A command line that clap can't judge, e.g. a combination of options.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct UsageError(pub(crate) String);
+/// Name of the program, as its help writes it.
+const NAME: &str = "cicadactl";
+/// Its file's name where kubectl finds it as `kubectl cicada`.
+const PLUGIN_FILE: &str = "kubectl-cicada";
+
+fn parse(args: Vec<OsString>) -> Result<args::Cli, clap::Error> {
+    let file = args.first().and_then(|path| Path::new(path).file_stem());
+    let command = args::Cli::command();
+    let command = if file.is_some_and(|name| name == PLUGIN_FILE) {
+        called(command, "kubectl cicada").bin_name("kubectl cicada")
+    } else {
+        command
+    };
+    args::Cli::from_arg_matches(&command.try_get_matches_from(args)?)
+}
+
+/// The same commands, with another name in their texts.
+fn called(command: Command, name: &'static str) -> Command {
+    let rename = |text: Option<String>| text.unwrap_or_default().replace(NAME, name);
+    let after = rename(command.get_after_help().map(ToString::to_string));
+    let about = rename(command.get_about().map(ToString::to_string));
+    command
+        .after_help(after)
+        .about(about)
+        .mut_args(|arg| {
+            let help = arg.get_help().map(|h| h.to_string().replace(NAME, name));
+            if let Some(help) = help { arg.help(help) } else { arg }
+        })
+        .mut_subcommands(|below| called(below, name))
+}

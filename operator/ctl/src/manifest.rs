@@ -8,6 +8,8 @@ use cicada_crds::{AgentCycle, PersistentAgent};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::Value;
 
+use crate::target::did_you_mean;
+
 /// Everything that the manifests of one folder say.
 #[derive(Debug, Default)]
 pub(crate) struct Folder {
@@ -116,35 +118,13 @@ fn walk(value: &Value, schema: &Value, path: &str, unknown: &mut Vec<String>) {
                     Some(inner) => walk(field, inner, &format!("{path}.{name}"), unknown),
                     None => unknown.push(format!(
                         "unknown field {path}.{name}{}",
-                        nearest(name, known.keys())
-                            .map(|n| format!(" (did you mean {n}?)"))
-                            .unwrap_or_default()
+                        did_you_mean(name, &known.keys().cloned().collect::<Vec<_>>())
                     )),
                 }
             }
         }
         _ => {}
     }
-}
-
-/// The known name with the smallest edit distance, if it is near enough to be meant.
-fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> Option<&'a String> {
-    known.map(|k| (distance(name, k), k)).filter(|(d, _)| *d <= name.len().div_ceil(3)).min().map(|(_, k)| k)
-}
-
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let change = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

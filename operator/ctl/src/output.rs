@@ -7,6 +7,7 @@ use comfy_table::{CellAlignment, Table};
 use serde_json::{Map, Value};
 
 use crate::args::Format;
+use crate::progress;
 
 /// Rows under named columns, printable in every [`Format`].
 pub(crate) struct Grid {
@@ -74,7 +75,7 @@ pub(crate) fn print_document(value: &Value, format: Format) -> anyhow::Result<()
 
 /// Prints a line to standard output. A closed pipe (`| head`) is no error.
 pub(crate) fn line(text: &str) -> anyhow::Result<()> {
-    match writeln!(io::stdout().lock(), "{text}") {
+    match progress::aside(|| writeln!(io::stdout().lock(), "{text}")) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
     }
@@ -83,7 +84,7 @@ pub(crate) fn line(text: &str) -> anyhow::Result<()> {
 /// Tells people something on standard error.
 pub(crate) fn note(text: &str) {
     // Nobody listens to standard error: then nobody misses it.
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = progress::aside(|| writeln!(io::stderr().lock(), "{text}"));
 }
 
 /// Tells people why the command failed.

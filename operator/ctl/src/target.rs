@@ -1,28 +1,48 @@
 //! From what people type to the agent's part of a store.
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
 use anyhow::{Context, bail};
 use cicada_contract::plan::StoreConfig;
 use cicada_crds::PersistentAgent;
 use cicada_operator_core::plan::store_config;
 use cicada_operator_core::spec::OperatorDefaults;
-use cicada_store::{AgentStore, Credentials};
+use cicada_store::{AgentStore, Credentials, ObjectStore};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};
 
-use crate::UsageError;
-use crate::args::Target;
+use crate::args::{Place, Target};
+use crate::exit::{Missing, UsageError};
 
 /// Label of the ConfigMap in which the chart keeps the operator's configuration.
 const OPERATOR_CONFIG_LABEL: &str = "cicada.dev/operator-config=true";
 /// Its key.
 const OPERATOR_CONFIG_KEY: &str = "operator.yaml";
 
+/// Folder below DIR for everything that `local` writes.
+pub(crate) const LOCAL_STATE: &str = ".cicada";
+/// Cluster that owns the memories of `cicadactl local`.
+pub(crate) const LOCAL_CLUSTER: &str = "local";
+
 impl Target {
     /// Namespace and name.
     pub(crate) fn names(&self) -> anyhow::Result<(String, String)> {
-        match (self.agent.split_once('/'), &self.namespace) {
+        self.place.names(&self.agent)
+    }
+
+    /// The agent's part of its store.
+    pub(crate) async fn open(&self) -> anyhow::Result<AgentStore> {
+        self.place.open(&self.agent).await
+    }
+}
+
+impl Place {
+    /// Namespace and name of `agent`.
+    pub(crate) fn names(&self, agent: &str) -> anyhow::Result<(String, String)> {
+        match (agent.split_once('/'), &self.namespace) {
             (Some((namespace, name)), None) => Ok((namespace.to_owned(), name.to_owned())),
             (Some((namespace, name)), Some(other)) if namespace == other => {
                 Ok((namespace.to_owned(), name.to_owned()))
@@ -33,33 +53,51 @@ impl Target {
                 )))
             }
             (None, namespace) => {
-                Ok((namespace.clone().unwrap_or_else(|| "default".into()), self.agent.clone()))
+                Ok((namespace.clone().unwrap_or_else(|| "default".into()), agent.to_owned()))
             }
         }
     }
 
-    /// The agent's part of its store.
-    pub(crate) async fn open(&self) -> anyhow::Result<AgentStore> {
-        let (namespace, name) = self.names()?;
-        let (config, credentials) = match &self.store {
-            Some(url) => {
-                (cicada_store::parse_url(url, self.endpoint.as_deref(), self.region.as_deref())?, None)
+    /// True if neither a store nor a folder is named: the cluster is asked.
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.store.is_none() && self.local.is_none()
+    }
+
+    /// The part of a store that belongs to `agent`.
+    pub(crate) async fn open(&self, agent: &str) -> anyhow::Result<AgentStore> {
+        let (namespace, name) = self.names(agent)?;
+        let store = match self.whole_store().await? {
+            Some(store) => store,
+            None => {
+                let (config, credentials) = self
+                    .ask_cluster(&namespace, &name)
+                    .await
+                    .context("no --store and no --local given, and the cluster can't tell the store")?;
+                cicada_store::open(&config, credentials).await?
             }
-            None => self
-                .ask_cluster(&namespace, &name)
-                .await
-                .context("no --store given, and the cluster can't tell the store")?,
         };
-        let store = cicada_store::open(&config, credentials).await?;
         Ok(AgentStore::new(store, &namespace, &name)?)
+    }
+
+    /// The store that --store or --local names; None = the cluster has to be asked.
+    pub(crate) async fn whole_store(&self) -> anyhow::Result<Option<Arc<dyn ObjectStore>>> {
+        let config = match (&self.store, &self.local) {
+            (Some(url), _) => cicada_store::parse_url(url, self.endpoint.as_deref(), self.region.as_deref())?,
+            (None, Some(dir)) => StoreConfig::Directory {
+                path: local_state(dir)?.join("store").display().to_string(),
+                claim_name: None,
+            },
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(cicada_store::open(&config, None).await?))
     }
 
     /// A client for the cluster of the kubeconfig.
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
         let config = match &self.kubeconfig {
-            None => {
-                kube::Config::infer().await.context("no kubeconfig found; give --store, or --kubeconfig")?
-            }
+            None => kube::Config::infer()
+                .await
+                .context("no kubeconfig found; give --store, --local, or --kubeconfig")?,
             Some(path) => {
                 let file =
                     Kubeconfig::read_from(path).with_context(|| format!("can't read {}", path.display()))?;
@@ -69,16 +107,21 @@ impl Target {
         Ok(Client::try_from(config)?)
     }
 
+    /// Name of the cluster that owns a memory which nobody owns yet.
+    pub(crate) async fn cluster_name(&self) -> anyhow::Result<String> {
+        if self.is_cluster() {
+            return Ok(operator_defaults(&self.client().await?).await?.cluster);
+        }
+        Ok(LOCAL_CLUSTER.to_owned())
+    }
+
     async fn ask_cluster(
         &self,
         namespace: &str,
         name: &str,
     ) -> anyhow::Result<(StoreConfig, Option<Credentials>)> {
         let client = self.client().await?;
-        let agent: PersistentAgent = Api::namespaced(client.clone(), namespace)
-            .get(name)
-            .await
-            .with_context(|| format!("can't read the PersistentAgent {namespace}/{name}"))?;
+        let agent = read_agent(&client, namespace, name).await?;
         let defaults = if agent.spec.store.is_some() {
             OperatorDefaults::default()
         } else {
@@ -99,6 +142,43 @@ impl Target {
         };
         Ok((config, credentials))
     }
+}
+
+/// What `local` writes below `dir`. A folder that is not there is told from one that was never run.
+pub(crate) fn local_state(dir: &Path) -> anyhow::Result<PathBuf> {
+    let dir = dir
+        .canonicalize()
+        .map_err(|error| Missing(format!("can't find the folder {}: {error}", dir.display())))?;
+    Ok(dir.join(LOCAL_STATE))
+}
+
+/// The agent's manifest in the cluster.
+pub(crate) async fn read_agent(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> anyhow::Result<PersistentAgent> {
+    let agents: Api<PersistentAgent> = Api::namespaced(client.clone(), namespace);
+    let error = match agents.get(name).await {
+        Ok(agent) => return Ok(agent),
+        Err(error) => error,
+    };
+    if !matches!(&error, kube::Error::Api(status) if status.is_not_found()) {
+        return Err(error).with_context(|| format!("can't read the PersistentAgent {namespace}/{name}"));
+    }
+    let others = agents.list_metadata(&ListParams::default()).await.map(|l| l.items).unwrap_or_default();
+    let names: Vec<String> = others.into_iter().filter_map(|o| o.metadata.name).collect();
+    bail!(Missing(format!(
+        "no PersistentAgent {namespace}/{name} in the cluster{}",
+        did_you_mean(name, &names)
+    )))
+}
+
+/// ` (did you mean ...?)`, if one of `known` is clearly meant.
+pub(crate) fn did_you_mean(name: &str, known: &[String]) -> String {
+    cicada_memory::sql::nearest::nearest(name, known.iter().map(String::as_str))
+        .map(|near| format!(" (did you mean {near}?)"))
+        .unwrap_or_default()
 }
 
 /// The part of the operator's configuration that is of interest here.

@@ -1,6 +1,6 @@
 //! Reading SQL text without SQLite: tokens, statements, words, repairs.
 
-pub(crate) mod nearest;
+pub mod nearest;
 pub mod repair;
 pub(crate) mod split;
 pub mod tokens;

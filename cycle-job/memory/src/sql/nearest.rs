@@ -1,7 +1,7 @@
 //! The nearest right name to a wrong one.
 
 /// Edit distance of two texts in characters.
-pub(crate) fn distance(a: &str, b: &str) -> usize {
+pub fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut line: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.chars().enumerate() {
@@ -18,7 +18,7 @@ pub(crate) fn distance(a: &str, b: &str) -> usize {
 
 /// The one candidate that is clearly nearest to `wrong`: at most a third of its characters differ, and
 /// no other is as near.
-pub(crate) fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     let allowed = (wrong.chars().count() / 3).clamp(1, 3);
     let mut found: Vec<(usize, &str)> = candidates

@@ -5,7 +5,9 @@ use std::error::Error;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use cicada_contract::text::{cut, printable};
 
+use super::words;
 use crate::store::{Condition, StoreError};
 
 /// What was tried, for the message and for what a status means.
@@ -16,6 +18,8 @@ pub(super) struct Attempt<'a> {
     pub(super) condition: Option<&'a Condition>,
     pub(super) bucket: &'a str,
     pub(super) location: &'a str,
+    /// The server as people configure it: its base URL, or `AWS`.
+    pub(super) server: &'a str,
 }
 
 impl Attempt<'_> {
@@ -24,42 +28,46 @@ impl Attempt<'_> {
     where
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
     {
+        // With everything that the SDK and the libraries below it say: more than people can use.
+        tracing::debug!(operation = self.operation, key = self.key, error = ?error, "a call of the store failed");
         let status = error.raw_response().map(|response| response.status().as_u16());
-        let code = error.code().map(str::to_owned);
         if let Some(status) = status.filter(|_| matches!(error, SdkError::ServiceError(_))) {
-            return self.answered(status, code.as_deref(), Some(error.into()));
+            return self.answered(status, error.code(), error.message());
         }
         if let Some(reason) = credentials_problem(&error) {
             return StoreError::Unauthorized {
                 location: self.location.into(),
                 reason: reason.into(),
-                source: Some(error.into()),
+                source: None,
             };
         }
         let what = match &error {
-            SdkError::TimeoutError(_) => "no answer in time".to_owned(),
-            SdkError::DispatchFailure(failure) if failure.is_timeout() => "no answer in time".to_owned(),
-            SdkError::DispatchFailure(_) => "no connection".to_owned(),
-            SdkError::ResponseError(_) => "an answer that ended early".to_owned(),
+            SdkError::TimeoutError(_) => self.no_answer(),
+            SdkError::DispatchFailure(failure) if failure.is_timeout() => self.no_answer(),
+            SdkError::DispatchFailure(_) => words::connection(&error, self.server),
+            SdkError::ResponseError(_) => {
+                format!("an answer of {} that was cut short or is not S3's", self.server)
+            }
             _ => {
                 return StoreError::Config { what: format!("{}: {}", self.location, innermost(&error)) };
             }
         };
-        StoreError::Unavailable {
-            operation: self.operation,
-            key: self.key.into(),
-            what,
-            source: Some(error.into()),
-        }
+        StoreError::Unavailable { operation: self.operation, key: self.key.into(), what, source: None }
+    }
+
+    fn no_answer(self) -> String {
+        format!("no answer in time from {}; look at the network, or at the server's load", self.server)
+    }
+
+    /// A server's own words, where they say more than its code.
+    fn said(message: Option<&str>) -> String {
+        let text = printable(message.unwrap_or_default());
+        let text = text.trim();
+        if text.is_empty() { String::new() } else { format!(", {}", cut(text, 160)) }
     }
 
     /// The store error behind an HTTP status and S3's error code.
-    pub(super) fn answered(
-        self,
-        status: u16,
-        code: Option<&str>,
-        source: Option<Box<dyn Error + Send + Sync>>,
-    ) -> StoreError {
+    pub(super) fn answered(self, status: u16, code: Option<&str>, message: Option<&str>) -> StoreError {
         let key = || self.key.to_owned();
         let unclear_code =
             matches!(code, Some("SlowDown" | "RequestTimeout" | "InternalError" | "ServiceUnavailable"));
@@ -70,6 +78,8 @@ impl Attempt<'_> {
                 _,
                 Some(
                     "ExpiredToken"
+                    | "SignatureDoesNotMatch"
+                    | "RequestTimeTooSkewed"
                     | "InvalidToken"
                     | "InvalidAccessKeyId"
                     | "TokenRefreshRequired"
@@ -79,8 +89,14 @@ impl Attempt<'_> {
                 ),
             ) => StoreError::Unauthorized {
                 location: self.location.into(),
-                reason: code.map_or_else(|| format!("status {status}"), str::to_owned),
-                source,
+                reason: match code {
+                    Some(code) => match words::refusal(code) {
+                        Some(why) => format!("{code}: {why}"),
+                        None => format!("{code}{}", Self::said(message)),
+                    },
+                    None => format!("status {status}"),
+                },
+                source: None,
             },
             // AWS answers 404 to If-Match on a missing key, Ceph 412.
             (404, Some("NoSuchKey")) if matches!(self.condition, Some(Condition::Match(_))) => {
@@ -111,13 +127,20 @@ impl Attempt<'_> {
                 key: key(),
                 what: code
                     .map_or_else(|| format!("status {status}"), |code| format!("status {status} {code}")),
-                source,
+                source: None,
             },
             _ => StoreError::Refused {
                 operation: self.operation,
                 key: key(),
-                code: code.map_or_else(|| format!("status {status}"), str::to_owned),
-                source,
+                // Whoever answers without S3's error code is a proxy, or no S3 server at all.
+                code: match code {
+                    Some(code) => format!("{code}{}", Self::said(message)),
+                    None => format!(
+                        "status {status} without S3's error code; is {} an S3 server, and its http or https right?",
+                        self.server
+                    ),
+                },
+                source: None,
             },
         }
     }
@@ -129,7 +152,9 @@ fn credentials_problem(error: &(dyn Error + 'static)) -> Option<&'static str> {
     while let Some(error) = next {
         if let Some(problem) = error.downcast_ref::<CredentialsError>() {
             return match problem {
-                CredentialsError::CredentialsNotLoaded(_) => Some("no credentials were found"),
+                CredentialsError::CredentialsNotLoaded(_) => Some(
+                    "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+                ),
                 CredentialsError::InvalidConfiguration(_) => Some("the workload identity is not set up"),
                 CredentialsError::ProviderTimedOut(_) => None,
                 _ => Some("no credentials could be got"),
@@ -160,6 +185,7 @@ mod tests {
             condition: condition.as_ref(),
             bucket: "memories",
             location: "s3://memories",
+            server: "http://s3.test",
         }
         .answered(status, code, None)
     }

@@ -288,7 +288,7 @@ async fn a_copied_memory_goes_on_elsewhere_and_is_never_copied_over_another() {
     let scratch = bench.dir.path();
     let mut seen = vec![];
     let done =
-        acquired.writer.copy_to(&target, scratch, now(), |progress| seen.push(progress)).await.unwrap();
+        acquired.writer.copy_to(&target, None, scratch, now(), |progress| seen.push(progress)).await.unwrap();
     assert_eq!((done.objects, seen.len(), done.bytes), (3, 3, done.total));
     acquired.writer.release(now()).await.unwrap();
     let expect = cicada_contract::plan::Expect { snapshot: Some(current.id.clone()), epoch: Some(2) };
@@ -297,7 +297,7 @@ async fn a_copied_memory_goes_on_elsewhere_and_is_never_copied_over_another() {
     assert!(target.store().get(&target.key("files/a.csv")).await.is_ok());
 
     let mut again = held(&bench.agent, request("copy2")).await;
-    let error = again.writer.copy_to(&target, scratch, now(), |_| ()).await.unwrap_err();
+    let error = again.writer.copy_to(&target, None, scratch, now(), |_| ()).await.unwrap_err();
     assert!(matches!(error, CopyError::TargetNotEmpty { .. }), "{error}");
     // Where the store moved and nothing was copied, the cycle stops and makes nothing.
     let nowhere = tempfile::tempdir().unwrap();

@@ -315,7 +315,7 @@ async fn after_a_fall_back_and_a_copy_the_next_archive_is_whole() {
     let elsewhere = tempfile::tempdir().unwrap();
     let target = agent(Arc::new(DirectoryStore::new(elsewhere.path())));
     let mut acquired = held(&bench.agent, request("copy")).await;
-    acquired.writer.copy_to(&target, scratch, now(), |_| ()).await.unwrap();
+    acquired.writer.copy_to(&target, None, scratch, now(), |_| ()).await.unwrap();
     whole(&target).await;
     assert!(cycle(&target, "there", 7, scratch, now(), 9).await.unwrap().is_whole());
     assert!(!cycle(&target, "there2", 8, scratch, now(), 9).await.unwrap().is_whole());

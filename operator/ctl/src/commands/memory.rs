@@ -1,130 +1,40 @@
-//! Looking into a memory: its snapshot is restored into a folder of its own and read by sandboxed workers.
+//! Looking into a memory.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
-use anyhow::{Context, bail};
-use cicada_contract::resources::MIB;
-use cicada_memory::{
-    Check, Launcher, LedgerOptions, LedgerWorker, Link, MemoryOptions, MemoryWorker, Row, Rows, UnpackLimits,
-    Value,
-};
+use anyhow::bail;
+use cicada_memory::{Check, MemoryWorker, Row, Rows, Value};
 use cicada_store::{AgentStore, ArchiveRef, Head, Snapshot};
 use serde_json::{Value as Json, json};
 
+use super::restored::{Part, Restored, choose, head};
 use crate::args::{Format, InspectArgs, LogArgs, QueryArgs, SnapshotsArgs};
-use crate::output::{Grid, bytes, line, print_document};
-
-/// A snapshot on this machine, removed with the value.
-struct Restored {
-    folder: tempfile::TempDir,
-    launcher: Launcher,
-}
-
-impl Restored {
-    /// Fetches what `parts` names of a snapshot.
-    async fn fetch(
-        store: &AgentStore,
-        snapshot: &Snapshot,
-        memory: bool,
-        ledger: bool,
-    ) -> anyhow::Result<Self> {
-        let restored = Self { folder: tempfile::tempdir()?, launcher: Launcher::current_exe()? };
-        for (wanted, archive, part) in
-            [(memory, &snapshot.memory, "memory"), (ledger, &snapshot.ledger, "ledger")]
-        {
-            std::fs::create_dir_all(restored.dir(part))?;
-            if let (true, Some(archive)) = (wanted, archive) {
-                restored.unpack(store, archive, part).await?;
-            }
-        }
-        Ok(restored)
-    }
-
-    fn dir(&self, part: &str) -> PathBuf {
-        self.folder.path().join(part)
-    }
-
-    async fn unpack(&self, store: &AgentStore, archive: &ArchiveRef, part: &str) -> anyhow::Result<()> {
-        let mut links = vec![];
-        for (n, link) in archive.links()?.into_iter().enumerate() {
-            let packed = self.folder.path().join(format!("{part}-{n}.zst"));
-            let found = store.store().download(&store.key(&link.key), &packed, link.archive_size).await?;
-            if found.sha256 != link.archive_sha256 {
-                bail!("{} has SHA-256 {}, HEAD says {}", link.key, found.sha256, link.archive_sha256);
-            }
-            links.push(Link {
-                archive: packed,
-                file_size: link.file_size,
-                file_sha256: link.file_sha256.clone(),
-            });
-        }
-        let limits = UnpackLimits {
-            max_bytes: archive.file_size,
-            timeout: Duration::from_secs(600),
-            address_space: 256 * MIB,
-        };
-        let out = self.dir(part).join(format!("{part}.db"));
-        tokio::task::block_in_place(|| {
-            cicada_memory::unpack_chain(&self.launcher, &links, &out, limits, |_| {})
-        })
-        .with_context(|| format!("can't unpack {}", archive.key))?;
-        links.iter().try_for_each(|link| Ok(std::fs::remove_file(&link.archive)?))
-    }
-
-    fn memory(&self, size: u64) -> anyhow::Result<MemoryWorker> {
-        let size = size.max(256 * MIB);
-        let options = MemoryOptions::new(size, 256 * MIB, Duration::from_secs(300));
-        Ok(MemoryWorker::spawn(&self.launcher, &self.dir("memory"), options)?)
-    }
-
-    fn ledger(&self) -> anyhow::Result<LedgerWorker> {
-        Ok(LedgerWorker::spawn(
-            &self.launcher,
-            &self.dir("ledger"),
-            LedgerOptions::new(256 * MIB, 1024 * MIB),
-        )?)
-    }
-}
-
-async fn head(store: &AgentStore) -> anyhow::Result<Head> {
-    let at = store.read_head().await?;
-    at.map(|at| at.head).with_context(|| {
-        format!("no memory at {}: the agent has not run yet, or it is another store", store.location())
-    })
-}
-
-fn choose<'h>(head: &'h Head, id: Option<&str>) -> anyhow::Result<&'h Snapshot> {
-    match id {
-        None => head.current().context("the memory has no snapshot yet"),
-        Some(id) => {
-            head.snapshot(id).with_context(|| format!("no snapshot {id}; cicadactl snapshots lists them"))
-        }
-    }
-}
+use crate::exit::Missing;
+use crate::output::{Grid, bytes, line, note, print_document};
 
 /// `query`.
 pub(super) async fn query(args: QueryArgs) -> anyhow::Result<()> {
     let store = args.target.open().await?;
     let head = head(&store).await?;
     let snapshot = choose(&head, args.snapshot.as_deref())?;
-    let restored = Restored::fetch(&store, snapshot, !args.ledger, args.ledger).await?;
+    let part = if args.ledger { Part::Ledger } else { Part::Memory };
+    let restored = Restored::fetch(&store, snapshot, &[part]).await?;
     let rows = tokio::task::block_in_place(|| -> anyhow::Result<Rows> {
-        if args.ledger {
-            return Ok(restored.ledger()?.query(&args.sql, args.rows)?);
-        }
-        let size = snapshot.memory.as_ref().map_or(0, |m| m.file_size);
-        Ok(restored.memory(size)?.query(&args.sql, args.rows)?)
+        Ok(match part {
+            Part::Ledger => restored.ledger()?.query(&args.sql, args.rows)?,
+            Part::Memory => restored.memory()?.query(&args.sql, args.rows)?,
+        })
     })?;
+    if rows.more {
+        note(&format!("only the first {} rows; --rows gives more", args.rows));
+    }
     grid(&rows).print(args.output)
 }
 
-fn grid(rows: &Rows) -> Grid {
+pub(super) fn grid(rows: &Rows) -> Grid {
     let cells = |row: &Row| row.iter().map(cell).collect();
     Grid { columns: rows.columns.clone(), rows: rows.rows.iter().map(cells).collect() }
 }
 
-fn cell(value: &Value) -> Json {
+pub(super) fn cell(value: &Value) -> Json {
     match value {
         Value::Null => Json::Null,
         Value::Int(n) => json!(n),
@@ -140,9 +50,8 @@ pub(super) async fn inspect(args: InspectArgs) -> anyhow::Result<()> {
     let head = head(&store).await?;
     let mut tables = vec![];
     if let Some(snapshot) = head.current() {
-        let restored = Restored::fetch(&store, snapshot, true, false).await?;
-        let size = snapshot.memory.as_ref().map_or(0, |m| m.file_size);
-        tables = tokio::task::block_in_place(|| count_tables(restored.memory(size)?))?;
+        let restored = Restored::fetch(&store, snapshot, &[Part::Memory]).await?;
+        tables = tokio::task::block_in_place(|| count_tables(restored.memory()?))?;
     }
     if matches!(args.output, Format::Table | Format::Csv) {
         return people(&store, &head, &tables);
@@ -158,9 +67,8 @@ pub(super) async fn inspect(args: InspectArgs) -> anyhow::Result<()> {
 
 fn count_tables(mut memory: MemoryWorker) -> anyhow::Result<Vec<(String, i64)>> {
     memory.check(Check::Quick)?;
-    let names = memory.query("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name", 10_000)?;
-    let names: Vec<String> =
-        names.rows.iter().filter_map(|r| r.first()?.as_str().map(str::to_owned)).collect();
+    let mut names = memory.tables()?;
+    names.sort();
     let mut tables = vec![];
     for name in names {
         let rows = memory.query(&format!("SELECT count(*) FROM \"{}\"", name.replace('"', "\"\"")), 1)?;
@@ -198,7 +106,7 @@ fn people(store: &AgentStore, head: &Head, tables: &[(String, i64)]) -> anyhow::
     grid.print(Format::Table)
 }
 
-fn snapshot_json(snapshot: &Snapshot) -> Json {
+pub(super) fn snapshot_json(snapshot: &Snapshot) -> Json {
     let archive = |a: &Option<ArchiveRef>| {
         a.as_ref().map(|a| json!({"key": a.key, "bytes": a.file_size, "archiveBytes": a.archive_size, "sha256": a.file_sha256}))
     };
@@ -240,7 +148,7 @@ pub(super) async fn snapshots(args: SnapshotsArgs) -> anyhow::Result<()> {
 pub(super) async fn log(args: LogArgs) -> anyhow::Result<()> {
     let store = args.target.open().await?;
     let head = head(&store).await?;
-    let restored = Restored::fetch(&store, choose(&head, None)?, false, true).await?;
+    let restored = Restored::fetch(&store, choose(&head, None)?, &[Part::Ledger]).await?;
     let filter =
         args.cycle.as_ref().map(|c| format!("WHERE cycle = '{}'", c.replace('\'', "''"))).unwrap_or_default();
     let (cycles, steps) = tokio::task::block_in_place(|| -> anyhow::Result<(Rows, Rows)> {
@@ -262,7 +170,15 @@ pub(super) async fn log(args: LogArgs) -> anyhow::Result<()> {
         Ok((cycles, steps))
     })?;
     if cycles.rows.is_empty() {
-        bail!("no such cycle in the ledger: cicadactl log {} shows the newest", args.target.agent);
+        match &args.cycle {
+            Some(cycle) => {
+                let agent = &args.target.agent;
+                bail!(Missing(format!(
+                    "no such cycle as {cycle} in the ledger: cicadactl log {agent} shows the newest"
+                )))
+            }
+            None => note("the ledger knows no cycle yet"),
+        }
     }
     if args.output == Format::Csv {
         return grid(&cycles).print(Format::Csv);
@@ -278,7 +194,7 @@ pub(super) async fn log(args: LogArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn objects(rows: &Rows) -> Vec<Json> {
+pub(super) fn objects(rows: &Rows) -> Vec<Json> {
     let object = |row: &Row| Json::Object(rows.columns.iter().cloned().zip(row.iter().map(cell)).collect());
     rows.rows.iter().map(object).collect()
 }

@@ -8,8 +8,12 @@ use jiff::Timestamp;
 use kube::Api;
 use kube::api::PostParams;
 
-use crate::args::SendArgs;
+use crate::args::{Place, SendArgs};
+use crate::local::desk::Desk;
 use crate::output::note;
+
+/// Seconds for which the cycle of a message can be looked at after its end.
+pub(super) const CYCLE_KEPT: u64 = 86_400;
 
 /// `send`: durable in the inbox before anything is said; then a cycle, where there is a cluster.
 pub(super) async fn send(args: SendArgs) -> anyhow::Result<()> {
@@ -35,31 +39,44 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<()> {
     if !new {
         note("this message was there already: it counts once");
     }
-    if args.target.store.is_some() {
-        note(&format!("in the inbox of {namespace}/{name}; read at the next cycle"));
-        return Ok(());
-    }
-    let cycle = cycle(&name, &message.hash());
-    let cycles: Api<AgentCycle> = Api::namespaced(args.target.client().await?, &namespace);
-    let made = match cycles.create(&PostParams::default(), &cycle).await {
-        Err(kube::Error::Api(status)) if status.is_already_exists() => cycle,
-        other => other.context("the message is in the inbox, but no cycle could be asked for")?,
-    };
-    note(&format!(
-        "in the inbox of {namespace}/{name}; cycle {} will read it",
-        made.metadata.name.unwrap_or_default()
-    ));
+    let hash = message.hash();
+    note(&ask_for_cycle(&args.target.place, &namespace, &name, &hash, TriggerKind::Message).await?);
     Ok(())
 }
 
 /// A cycle for this message; the same message asks for the same cycle.
-fn cycle(agent: &str, hash: &str) -> AgentCycle {
-    let trigger = CycleTrigger { kind: TriggerKind::Message, ..CycleTrigger::default() };
+pub(crate) fn message_cycle(agent: &str, hash: &str, kind: TriggerKind) -> AgentCycle {
     let spec = AgentCycleSpec {
         agent_ref: AgentRef { name: agent.to_owned() },
-        triggers: vec![trigger],
-        ttl_seconds_after_finished: Some(86_400),
+        triggers: vec![CycleTrigger { kind, ..CycleTrigger::default() }],
+        ttl_seconds_after_finished: Some(CYCLE_KEPT),
         ..AgentCycleSpec::default()
     };
     AgentCycle::new(&format!("{agent}-m{}", &hash[..10]), spec)
+}
+
+/// Makes the cycle that reads a message of the inbox, where there is a cluster; gives what becomes of it.
+pub(super) async fn ask_for_cycle(
+    place: &Place,
+    namespace: &str,
+    name: &str,
+    hash: &str,
+    kind: TriggerKind,
+) -> anyhow::Result<String> {
+    if !place.is_cluster() {
+        let running = place.local.as_deref().is_some_and(|dir| Desk::new(dir).is_ok_and(|d| d.is_taken()));
+        let when =
+            if running { "the running cicadactl local reads it now" } else { "read at the next cycle" };
+        return Ok(format!("in the inbox of {namespace}/{name}; {when}"));
+    }
+    let cycle = message_cycle(name, hash, kind);
+    let cycles: Api<AgentCycle> = Api::namespaced(place.client().await?, namespace);
+    let made = match cycles.create(&PostParams::default(), &cycle).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => cycle,
+        other => other.context("the message is in the inbox, but no cycle could be asked for")?,
+    };
+    Ok(format!(
+        "in the inbox of {namespace}/{name}; cycle {} will read it",
+        made.metadata.name.unwrap_or_default()
+    ))
 }

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use cicada_contract::plan::{ContainerConfig, Executor};
 use cicada_contract::{CyclePlan, CycleReport};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
-use crate::output;
+use crate::commands::claim::stopped;
+use crate::{output, progress};
 
 /// What a cycle left.
 pub(super) struct Ended {
@@ -61,16 +62,19 @@ pub(super) async fn run(
         .stderr(Stdio::piped())
         .spawn()
         .context("can't start the cycle")?;
-    let bar = progress(&plan.config.owner.name);
-    let own =
-        own.map(|own| own_process(own, &plan.config.owner.name, &program, &paths.mcp, &bar)).transpose()?;
+    let bar = progress::spinner(&plan.config.owner.name);
+    let own = own.map(|own| own_process(own, &plan.config.owner.name, &program, &paths.mcp)).transpose()?;
     let stderr = child.stderr.take().map(|pipe| tokio::spawn(follow(pipe, bar.clone())));
     let stdout = child.stdout.take().map(|pipe| tokio::spawn(lines(pipe)));
-    // Ctrl-C reaches the child by the terminal, too: it persists and ends, so it is only waited for.
     let status = loop {
         tokio::select! {
             status = child.wait() => break status?,
-            _ = tokio::signal::ctrl_c() => output::note("ending in order; the running cycle persists what it has"),
+            () = stopped() => {
+                output::note("ending in order; the running cycle persists what it has");
+                // Ctrl-C reaches the child by the terminal, too; a signal to this process alone does not. A
+                // second SIGTERM changes nothing.
+                terminate(&child).await;
+            }
         }
     };
     if let Some(task) = own {
@@ -100,16 +104,13 @@ fn own_process(
     agent: &str,
     program: &Path,
     mcp: &Path,
-    bar: &ProgressBar,
 ) -> anyhow::Result<tokio::task::JoinHandle<()>> {
     let line = own.command.iter().chain(&own.args).map(String::as_str).collect::<Vec<_>>().join(" ");
-    bar.suspend(|| {
-        output::note(&format!(
-            "{agent}: runs on this machine with your rights, in place of the image {}: {}",
-            own.image,
-            cicada_contract::text::cut(&cicada_contract::text::printable(&line), 200)
-        ));
-    });
+    output::note(&format!(
+        "{agent}: runs on this machine with your rights, in place of the image {}: {}",
+        own.image,
+        cicada_contract::text::cut(&cicada_contract::text::printable(&line), 200)
+    ));
     let bin = mcp.join("bin");
     std::fs::create_dir_all(&bin)?;
     let link = bin.join("cycle-job");
@@ -124,8 +125,8 @@ fn own_process(
         .spawn()
         .context("can't start the agent's command")?;
     let outputs = [
-        child.stdout.take().map(|pipe| tokio::spawn(show(pipe, bar.clone(), agent.to_owned()))),
-        child.stderr.take().map(|pipe| tokio::spawn(show(pipe, bar.clone(), agent.to_owned()))),
+        child.stdout.take().map(|pipe| tokio::spawn(show(pipe, agent.to_owned()))),
+        child.stderr.take().map(|pipe| tokio::spawn(show(pipe, agent.to_owned()))),
     ];
     Ok(tokio::spawn(async move {
         let _ = child.wait().await;
@@ -136,10 +137,17 @@ fn own_process(
 }
 
 /// What the command prints.
-async fn show(pipe: impl tokio::io::AsyncRead + Unpin, bar: ProgressBar, agent: String) {
+async fn show(pipe: impl tokio::io::AsyncRead + Unpin, agent: String) {
     let mut lines = BufReader::new(pipe).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        bar.suspend(|| output::note(&format!("{agent}| {line}")));
+        output::note(&format!("{agent}| {}", cicada_contract::text::printable(&line)));
+    }
+}
+
+/// Asks the child to end in order.
+async fn terminate(child: &Child) {
+    if let Some(id) = child.id() {
+        let _ = Command::new("kill").args(["-TERM", &id.to_string()]).status().await;
     }
 }
 
@@ -164,23 +172,12 @@ impl Paths {
     }
 }
 
-fn progress(agent: &str) -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
-    // Both templates are constants that parse; the default is as good.
-    let style = ProgressStyle::with_template("{spinner} {prefix}: {msg} ({elapsed})")
-        .unwrap_or_else(|_| ProgressStyle::default_spinner());
-    bar.set_style(style);
-    bar.set_prefix(agent.to_owned());
-    bar.enable_steady_tick(Duration::from_millis(120));
-    bar
-}
-
 /// Follows the child's log: phases move the progress line, warnings and errors are shown as they come.
 async fn follow(pipe: impl tokio::io::AsyncRead + Unpin, bar: ProgressBar) {
     let mut lines = BufReader::new(pipe).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let Ok(event) = serde_json::from_str::<Value>(&line) else {
-            bar.suspend(|| output::note(&line));
+            output::note(&line);
             continue;
         };
         let text = |key: &str| event.get(key).and_then(Value::as_str).unwrap_or("");
@@ -191,14 +188,12 @@ async fn follow(pipe: impl tokio::io::AsyncRead + Unpin, bar: ProgressBar) {
         }
         // The end of the cycle is told by the summary.
         if matches!(text("level"), "WARN" | "ERROR") && event.get("class").is_none() {
-            bar.suspend(|| {
-                output::note(&format!(
-                    "{}: {}{}",
-                    text("level").to_lowercase(),
-                    text("message"),
-                    details(&event)
-                ))
-            });
+            output::note(&format!(
+                "{}: {}{}",
+                text("level").to_lowercase(),
+                text("message"),
+                details(&event)
+            ));
         }
     }
 }

@@ -1,10 +1,11 @@
 //! One agent's part of an API server, in memory: the same decisions as in a cluster, with child processes
 //! in place of Jobs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use anyhow::Context;
+use cicada_contract::plan::StoreConfig;
 use cicada_contract::{CyclePlan, PlanConfig};
 use cicada_crds::cycle::{CycleRef, Phase};
 use cicada_crds::{AgentCycle, PersistentAgent};
@@ -14,12 +15,14 @@ use cicada_operator_core::observed::{CycleView, Environment, JobView, Observed, 
 use cicada_operator_core::plan::{plan_config, plan_run};
 use cicada_operator_core::result::JobEnd;
 use cicada_operator_core::spec::OperatorDefaults;
-use cicada_operator_core::{RUN_NOW, names};
+use cicada_operator_core::{HOLD, RUN_NOW, names};
+use cicada_store::{AgentStore, Credentials};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
-use crate::local::child::{self, Ended};
-use crate::local::{secrets, summary};
+use super::child::{self, Ended};
+use super::desk::Desk;
+use super::{DEFAULT_NAMESPACE, secrets, summary};
 use crate::output;
 
 /// What belongs to one agent.
@@ -32,6 +35,11 @@ pub(super) struct World {
     secrets: BTreeMap<String, BTreeMap<String, String>>,
     model_url: Option<String>,
     quiet: bool,
+    desk: Desk,
+    /// Names of cycles that other commands asked for.
+    asked: BTreeSet<String>,
+    /// A cycle ended, and not as it should.
+    failed: bool,
 }
 
 /// Where a world keeps its files and finds its secrets.
@@ -46,42 +54,141 @@ pub(super) struct Settings {
     pub(super) model_url: Option<String>,
     /// No block after each cycle (the caller prints a document).
     pub(super) quiet: bool,
+    /// What other commands ask.
+    pub(super) desk: Desk,
 }
 
 impl World {
     /// A world in which the agent was created now.
     pub(super) fn new(mut agent: PersistentAgent, settings: Settings) -> Self {
         let name = agent.metadata.name.clone().unwrap_or_default();
-        let namespace = agent.metadata.namespace.get_or_insert_with(|| "default".into()).clone();
+        let namespace = agent.metadata.namespace.get_or_insert_with(|| DEFAULT_NAMESPACE.into()).clone();
         // Stable, so that a restart is not taken for another agent of the same name.
         let uid = cicada_contract::text::sha256_hex(format!("local/{namespace}/{name}"));
         agent.metadata.uid = Some(uid[..32].to_owned());
         agent.metadata.generation = Some(1);
         agent.metadata.creation_timestamp = Some(Time(Timestamp::now()));
         let folder = settings.folder.join(&namespace).join(&name);
-        let Settings { defaults, secrets, model_url, quiet, .. } = settings;
-        Self { agent, cycles: vec![], job: None, defaults, folder, secrets, model_url, quiet }
+        let Settings { defaults, secrets, model_url, quiet, desk, .. } = settings;
+        Self {
+            agent,
+            cycles: vec![],
+            job: None,
+            defaults,
+            folder,
+            secrets,
+            model_url,
+            quiet,
+            desk,
+            asked: BTreeSet::new(),
+            failed: false,
+        }
+    }
+
+    /// Namespace of the agent.
+    pub(super) fn namespace(&self) -> &str {
+        self.agent.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// Name of the agent.
+    pub(super) fn name(&self) -> &str {
+        self.agent.metadata.name.as_deref().unwrap_or_default()
     }
 
     /// `namespace/name`.
     pub(super) fn path(&self) -> String {
-        let meta = &self.agent.metadata;
-        format!(
-            "{}/{}",
-            meta.namespace.as_deref().unwrap_or_default(),
-            meta.name.as_deref().unwrap_or_default()
-        )
+        format!("{}/{}", self.namespace(), self.name())
     }
 
-    /// Takes an edited manifest; the running cycle goes on with the old one.
-    pub(super) fn edit(&mut self, mut agent: PersistentAgent) {
-        if agent.spec == self.agent.spec {
-            return;
+    /// Takes an edited manifest, with the annotations that commands gave; the running cycle goes on with the
+    /// old one. True if something is different.
+    pub(super) fn edit(
+        &mut self,
+        agent: PersistentAgent,
+        secrets: &BTreeMap<String, BTreeMap<String, String>>,
+    ) -> bool {
+        let mut annotations = agent.metadata.annotations.unwrap_or_default();
+        annotations.extend(self.desk.annotations(self.namespace(), Some(self.name())));
+        let mut news = self.secrets != *secrets;
+        self.secrets.clone_from(secrets);
+        if self.agent.metadata.annotations.as_ref() != Some(&annotations) {
+            self.agent.metadata.annotations = Some(annotations);
+            news = true;
         }
-        agent.metadata = self.agent.metadata.clone();
-        agent.metadata.generation = agent.metadata.generation.map(|g| g + 1);
-        agent.status = self.agent.status.take();
-        self.agent = agent;
+        if agent.spec != self.agent.spec {
+            self.agent.spec = agent.spec;
+            self.agent.metadata.generation = self.agent.metadata.generation.map(|g| g + 1);
+            news = true;
+        }
+        news
+    }
+
+    /// Takes up the cycles that other commands asked for; true if there is a new one.
+    pub(super) fn take_requests(&mut self) -> bool {
+        let mut news = false;
+        for cycle in self.desk.asked(self.namespace(), self.name()) {
+            let name = cycle.metadata.name.clone().unwrap_or_default();
+            if self.asked.insert(name) {
+                news |= self.add_cycle(cycle);
+            }
+        }
+        news
+    }
+
+    /// Tells those who asked how their cycles stand.
+    pub(super) fn tell_requests(&mut self) {
+        let namespace = self.namespace().to_owned();
+        let asked =
+            self.cycles.iter().filter(|c| c.metadata.name.as_ref().is_some_and(|n| self.asked.contains(n)));
+        let mut ended = vec![];
+        for cycle in asked {
+            if let Err(error) = self.desk.tell(&namespace, cycle) {
+                output::problem(&format!("{}: {error:#}", self.path()));
+            }
+            if phase(cycle).is_some_and(Phase::is_terminal) {
+                ended.extend(cycle.metadata.name.clone());
+            }
+        }
+        self.asked.retain(|name| !ended.contains(name));
+    }
+
+    /// Why no cycle of it starts however it is asked; None = it may.
+    pub(super) fn stays_asleep(&self) -> Option<String> {
+        if self.agent.spec.suspend == Some(true) {
+            return Some(format!("{} is suspended", self.path()));
+        }
+        let own = self.agent.metadata.annotations.as_ref().and_then(|a| a.get(HOLD)).cloned();
+        let hold = own.or_else(|| self.environment().hold)?;
+        Some(format!("{} is on hold: {hold}", self.path()))
+    }
+
+    fn environment(&self) -> Environment {
+        let hold = self.desk.annotations(self.namespace(), None).remove(HOLD);
+        Environment { hold, ..Environment::default() }
+    }
+
+    /// The agent's part of its store.
+    pub(super) async fn open_store(&self) -> anyhow::Result<AgentStore> {
+        let config = cicada_operator_core::plan::store_config(&self.agent.spec, &self.defaults)?;
+        let credentials = match &config {
+            StoreConfig::S3(s3) => s3.secret_name.as_ref().and_then(|name| self.credentials(name)),
+            StoreConfig::Directory { .. } => None,
+        };
+        let store = cicada_store::open(&config, credentials).await?;
+        Ok(AgentStore::new(store, self.namespace(), self.name())?)
+    }
+
+    /// As a cycle finds them: the Secret's manifest, else the environment.
+    fn credentials(&self, secret: &str) -> Option<Credentials> {
+        let find = |key: &str| {
+            let given = self.secrets.get(secret).and_then(|s| s.get(key)).cloned();
+            given.or_else(|| std::env::var(cicada_cycle_job::secrets::variable_name(secret, key)).ok())
+        };
+        Some(Credentials {
+            access_key_id: find("AWS_ACCESS_KEY_ID")?,
+            secret_access_key: find("AWS_SECRET_ACCESS_KEY")?,
+            session_token: find("AWS_SESSION_TOKEN"),
+        })
     }
 
     /// Asks for one cycle, as the annotation does in a cluster.
@@ -89,16 +196,17 @@ impl World {
         self.agent.metadata.annotations.get_or_insert_default().insert(RUN_NOW.to_owned(), token.to_owned());
     }
 
-    /// Adds a cycle that somebody else made; one of this name that is there already is kept.
-    pub(super) fn add_cycle(&mut self, mut cycle: AgentCycle) {
+    /// Adds a cycle that somebody else made; one of this name that is there already is kept. True if it is new.
+    pub(super) fn add_cycle(&mut self, mut cycle: AgentCycle) -> bool {
         let name = cycle.metadata.name.clone().unwrap_or_default();
         if self.cycles.iter().any(|c| c.metadata.name.as_deref() == Some(name.as_str())) {
-            return;
+            return false;
         }
         cycle.metadata.namespace.clone_from(&self.agent.metadata.namespace);
         cycle.metadata.uid = Some(format!("{}-{}", name, Timestamp::now().as_nanosecond()));
         cycle.metadata.creation_timestamp = Some(Time(Timestamp::now()));
         self.cycles.push(cycle);
+        true
     }
 
     /// Decides and acts until there is nothing more to do now; gives the time to look again.
@@ -108,7 +216,7 @@ impl World {
             let now = Timestamp::now();
             let uid = self.agent.metadata.uid.clone().unwrap_or_default();
             let views: Vec<CycleView> = self.cycles.iter().map(|c| CycleView::new(c, &uid)).collect();
-            let environment = Environment::default();
+            let environment = self.environment();
             let seen = Observed {
                 agent: &self.agent,
                 cycles: &views,
@@ -146,9 +254,12 @@ impl World {
                 }
             }
             Action::SetCycle { cycle, status } => {
+                self.failed |= status.phase == Some(Phase::Failed);
                 if let Some(found) = self.find(&cycle) {
                     found.status = Some(*status);
                 }
+                // Those who wait see it start, not only end.
+                self.tell_requests();
             }
             Action::DeleteCycle { cycle } => {
                 self.cycles.retain(|c| c.metadata.uid.as_deref() != Some(cycle.uid.as_str()))
@@ -199,7 +310,7 @@ impl World {
             .collect();
         let run = plan_run(&self.agent, &cycles, &sha256);
         let plan = CyclePlan { config, run };
-        let environment = secrets::environment(&plan.config, &self.secrets);
+        let environment = secrets::environment(&plan.config, &self.secrets, self.model_url.is_some());
         let created = Timestamp::now();
         let limit = self.agent.spec.backoff_limit.unwrap_or(cicada_crds::agent::BACKOFF_LIMIT);
         let mut attempts = 1;
@@ -245,9 +356,9 @@ impl World {
         Ok(config)
     }
 
-    /// True if the last word on every cycle was success.
+    /// True if every cycle has ended as it should, also those that the history limits have removed.
     pub(super) fn all_succeeded(&self) -> bool {
-        self.cycles.iter().all(|c| c.status.as_ref().and_then(|s| s.phase) == Some(Phase::Succeeded))
+        !self.failed && self.cycles.iter().all(|c| phase(c) == Some(Phase::Succeeded))
     }
 
     /// Why the agent can't run, if a person must act.
@@ -257,6 +368,10 @@ impl World {
             cicada_operator_core::conditions::find(conditions, "Stalled").filter(|c| c.status == "True")?;
         Some(format!("{}: {}: {}", self.path(), stalled.reason, stalled.message))
     }
+}
+
+fn phase(cycle: &AgentCycle) -> Option<Phase> {
+    cycle.status.as_ref().and_then(|s| s.phase)
 }
 
 fn triggers(plan: &CyclePlan) -> String {

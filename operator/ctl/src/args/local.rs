@@ -1,0 +1,34 @@
+//! Arguments of `local`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Format;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  cicadactl local crds/examples/local --once
+  cicadactl local agents --store s3://bucket/prefix --endpoint http://127.0.0.1:7070")]
+pub(crate) struct LocalArgs {
+    /// Folder with manifests (*.yaml): PersistentAgent, AgentCycle, Secret, ConfigMap.
+    pub(crate) dir: PathBuf,
+    /// One cycle of each agent that is not suspended, then the folder's AgentCycles; exit 0 if all succeeded.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Store: file:///DIR or s3://BUCKET/PREFIX (default: the folder `.cicada` in DIR).
+    #[arg(long, env = "CICADA_STORE")]
+    pub(crate) store: Option<String>,
+    /// Base URL of an S3 server that is not AWS.
+    #[arg(long, env = "AWS_ENDPOINT_URL")]
+    pub(crate) endpoint: Option<String>,
+    /// Region of the bucket.
+    #[arg(long, env = "AWS_REGION")]
+    pub(crate) region: Option<String>,
+    /// Base URL in place of every model's own.
+    #[arg(long, env = "CICADA_MODEL_URL", value_name = "URL")]
+    pub(crate) model_url: Option<String>,
+    /// How to print the summary.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Format,
+}

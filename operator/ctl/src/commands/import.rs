@@ -1,0 +1,171 @@
+//! `import`: any SQLite file that passes the checks of a restore becomes an agent's memory.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use cicada_contract::plan::Owner;
+use cicada_contract::resources::MIB;
+use cicada_memory::{Check, MemoryWorker, UnpackLimits};
+use cicada_store::{Archive, Head, PackedArchive, PublishRequest, SnapshotKind};
+use jiff::Timestamp;
+
+use super::claim::{acquire, at_work, confirm, holding, owner_of, warning};
+use super::export::{Manifest, archive_name};
+use super::restore::{KEEP_ALL, detached_ledger};
+use super::restored::{Part, Restored, blocking, memory_options};
+use crate::args::ImportArgs;
+use crate::exit::Missing;
+use crate::output::{bytes, note};
+use crate::progress;
+
+/// What is to become the memory, checked and packed on this machine.
+struct Staged {
+    memory: PackedArchive,
+    ledger: Option<PackedArchive>,
+    tables: u32,
+    _files: Restored,
+}
+
+/// Runs the command.
+pub(super) async fn run(args: ImportArgs) -> anyhow::Result<()> {
+    if !args.from.exists() {
+        bail!(Missing(format!("can't find {}", args.from.display())));
+    }
+    let store = args.target.open().await?;
+    let seen = store.read_head().await?.map(|at| at.head).filter(|head| !head.is_tombstone());
+    if !args.consent.fence
+        && let Some(holder) = seen.as_ref().and_then(at_work)
+    {
+        return Err(cicada_store::AcquireError::Held { holder: Box::new(holder.clone()) })
+            .context("nothing was changed; --fence goes ahead without it");
+    }
+    let owner = match &seen {
+        Some(head) => owner_of(head),
+        None => new_owner(&args).await?,
+    };
+    let has_memory = seen.as_ref().is_some_and(|head| head.current().is_some());
+    let now = Timestamp::now();
+    let staged = stage(&args.from, !has_memory, now).await?;
+    if let Some(head) = seen.as_ref().filter(|_| has_memory) {
+        confirm(&question(head, &staged, &args.from), args.consent.yes)?;
+    }
+    let owner_path = owner.path();
+    let writer = acquire(&store, owner, "import", args.consent.fence).await?;
+    let published = holding(writer, async |writer| {
+        if !has_memory && writer.head().current().is_some() {
+            bail!("the agent got a memory meanwhile: look at it, then import again");
+        }
+        let request = PublishRequest {
+            memory: Archive::New(staged.memory.clone()),
+            ledger: staged.ledger.clone().map_or(Archive::Keep, Archive::New),
+            done: true,
+            checked: true,
+            retention: KEEP_ALL,
+            ..PublishRequest::new(SnapshotKind::Final, now)
+        };
+        Ok(progress::wait("import", "uploading", writer.publish(request)).await?)
+    })
+    .await?;
+    note(&format!(
+        "{}: {} tables, {}, is the memory of {owner_path} now",
+        published.snapshot.id,
+        staged.tables,
+        bytes(staged.memory.file_size)
+    ));
+    Ok(())
+}
+
+async fn new_owner(args: &ImportArgs) -> anyhow::Result<Owner> {
+    let (namespace, name) = args.target.names()?;
+    let cluster = match &args.cluster {
+        Some(cluster) => cluster.clone(),
+        None => args.target.place.cluster_name().await?,
+    };
+    Ok(Owner { cluster, namespace, name, ..Owner::default() })
+}
+
+fn question(head: &Head, staged: &Staged, from: &Path) -> String {
+    let warning = warning(head).map(|w| format!("{w}.\n")).unwrap_or_default();
+    let size = head.current().and_then(|s| s.memory.as_ref()).map_or(0, |m| m.file_size);
+    format!(
+        "{warning}{} has a memory of {} in snapshot {}. Put {} ({} tables, {}) in its place? The earlier snapshots stay listed.",
+        head.owner.path(),
+        bytes(size),
+        head.current.as_deref().unwrap_or_default(),
+        from.display(),
+        staged.tables,
+        bytes(staged.memory.file_size)
+    )
+}
+
+/// Copies, checks and packs. The ledger of an exported folder is taken only where there is none.
+async fn stage(from: &Path, with_ledger: bool, now: Timestamp) -> anyhow::Result<Staged> {
+    let files = Restored::new()?;
+    let mut ledger = None;
+    let file = if from.is_dir() {
+        let manifest = Manifest::read(from)?;
+        unpack(from, &manifest, Part::Memory, &files)?;
+        if manifest.archives.contains_key(&archive_name(Part::Ledger)) {
+            if with_ledger {
+                unpack(from, &manifest, Part::Ledger, &files)?;
+                blocking(
+                    || Ok(files.ledger()?.check(Check::Integrity)?),
+                    || "the ledger is not sound".into(),
+                )?;
+                let reason = format!("this memory came from {} by an import", manifest.owner);
+                ledger = detached_ledger(&files, true, &reason, now).await?;
+            } else {
+                note("the agent keeps its own ledger; the folder's is left out");
+            }
+        }
+        // In a folder of its own, so that the check below copies it like any other file.
+        let apart = files.scratch().join("unpacked.db");
+        std::fs::rename(files.file(Part::Memory), &apart)?;
+        apart
+    } else {
+        from.to_owned()
+    };
+    let sealed = blocking(|| seal(&file, &files), || format!("{} can't become a memory", from.display()))?;
+    let packed = files.scratch().join("memory.new.zst");
+    let file = files.file(Part::Memory);
+    let work = cicada_store::pack(&file, &packed);
+    let memory = progress::wait("memory", "packing", work).await?;
+    Ok(Staged { memory, ledger, tables: sealed.tables, _files: files })
+}
+
+fn unpack(from: &Path, manifest: &Manifest, part: Part, files: &Restored) -> anyhow::Result<()> {
+    let name = archive_name(part);
+    let archive = manifest
+        .archives
+        .get(&name)
+        .with_context(|| format!("the manifest in {} names no {name}", from.display()))?;
+    let limits = UnpackLimits {
+        max_bytes: archive.file_size,
+        timeout: std::time::Duration::from_secs(600),
+        address_space: 256 * MIB,
+    };
+    let packed = from.join(&name);
+    blocking(
+        || {
+            let out = files.file(part);
+            Ok(cicada_memory::unpack(files.launcher(), &packed, &out, limits, &archive.file_sha256)?)
+        },
+        || format!("can't unpack {}", packed.display()),
+    )?;
+    Ok(())
+}
+
+/// A clean copy of the file: its log taken in, checked as a whole, its schema against the allow-list.
+fn seal(file: &Path, files: &Restored) -> anyhow::Result<cicada_memory::Sealed> {
+    let line = progress::spinner("import");
+    line.set_message("checking");
+    let (options, dir) = (memory_options(file), files.dir(Part::Memory));
+    MemoryWorker::open_copy(files.launcher(), file, &dir, options.clone())?.close();
+    // The copy is opened once more as an agent's own: that judges its schema.
+    let mut memory = MemoryWorker::spawn(files.launcher(), &dir, options)?;
+    memory.check(Check::Integrity)?;
+    memory.unmount()?;
+    let sealed = memory.seal()?;
+    line.finish_and_clear();
+    Ok(sealed)
+}

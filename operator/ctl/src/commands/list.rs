@@ -1,0 +1,127 @@
+//! `list`: all agents of a store, or of the cluster.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use cicada_crds::PersistentAgent;
+use cicada_store::{AgentStore, HEAD_KEY, Head, ObjectStore, ReadHeadError};
+use futures::{StreamExt, stream};
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::{Value as Json, json};
+
+use super::claim::at_work;
+use crate::args::{ListArgs, Place};
+use crate::output::{Grid, bytes, note};
+
+/// HEADs that are read at once.
+const AT_ONCE: usize = 8;
+
+/// Runs the command.
+pub(super) async fn run(args: ListArgs) -> anyhow::Result<()> {
+    let grid = match args.place.whole_store().await? {
+        Some(store) => of_store(&args.place, store).await?,
+        None => of_cluster(&args.place).await?,
+    };
+    if grid.rows.is_empty() {
+        note("no agents");
+    }
+    grid.print(args.output)
+}
+
+async fn of_store(place: &Place, store: Arc<dyn ObjectStore>) -> anyhow::Result<Grid> {
+    let prefix = place.namespace.as_ref().map(|n| format!("{n}/")).unwrap_or_default();
+    let listing = store.list(&prefix).await?;
+    let agents = listing.iter().filter_map(|object| {
+        let (agent, key) = object.key.rsplit_once('/')?;
+        let (namespace, name) = agent.split_once('/')?;
+        (key == HEAD_KEY && !name.contains('/')).then(|| (namespace.to_owned(), name.to_owned()))
+    });
+    let heads = agents.map(|(namespace, name)| {
+        let store = store.clone();
+        async move {
+            let head = AgentStore::new(store, &namespace, &name)?.read_head().await;
+            anyhow::Ok((format!("{namespace}/{name}"), head))
+        }
+    });
+    let mut heads = stream::iter(heads.collect::<Vec<_>>()).buffered(AT_ONCE);
+    let mut grid =
+        Grid::new(&["agent", "state", "snapshot", "memory", "snapshots", "epoch", "written", "owner"]);
+    while let Some(next) = heads.next().await {
+        let (agent, head) = next?;
+        match head {
+            Ok(Some(at)) => grid.push(row(&agent, &at.head)),
+            // It went between listing and reading.
+            Ok(None) => {}
+            Err(error @ ReadHeadError::Store(_)) => return Err(error).context(agent),
+            Err(ReadHeadError::Head(error)) => {
+                note(&format!("{agent}: {}", cicada_cycle_job::failure::chain(&error)));
+                let nothing = || Json::Null;
+                grid.push([
+                    json!(agent),
+                    json!("unreadable"),
+                    nothing(),
+                    nothing(),
+                    nothing(),
+                    nothing(),
+                    nothing(),
+                    nothing(),
+                ]);
+            }
+        }
+    }
+    Ok(grid)
+}
+
+fn row(agent: &str, head: &Head) -> [Json; 8] {
+    let state = if head.is_tombstone() {
+        "deleted"
+    } else if at_work(head).is_some() {
+        "at work"
+    } else if head.current.is_none() {
+        "empty"
+    } else {
+        "idle"
+    };
+    let size = head.current().and_then(|s| s.memory.as_ref()).map(|m| bytes(m.file_size));
+    [
+        json!(agent),
+        json!(state),
+        json!(head.current),
+        json!(size),
+        json!(head.snapshots.len()),
+        json!(head.epoch),
+        json!(head.written_at.strftime("%Y-%m-%d %H:%M:%S").to_string()),
+        json!(head.owner.path()),
+    ]
+}
+
+async fn of_cluster(place: &Place) -> anyhow::Result<Grid> {
+    let client = place.client().await.context("no --store and no --local given")?;
+    let agents: Api<PersistentAgent> = match &place.namespace {
+        Some(namespace) => Api::namespaced(client, namespace),
+        None => Api::all(client),
+    };
+    let found = agents.list(&ListParams::default()).await.context("can't list the PersistentAgents")?;
+    let mut grid =
+        Grid::new(&["agent", "state", "ready", "schedule", "last success", "memory", "active cycle"]);
+    for agent in found.items {
+        let status = agent.status.unwrap_or_default();
+        let ready = status.conditions.iter().find(|c| c.type_ == "Ready").map(|c| c.status.clone());
+        let path = format!(
+            "{}/{}",
+            agent.metadata.namespace.unwrap_or_default(),
+            agent.metadata.name.unwrap_or_default()
+        );
+        grid.push([
+            json!(path),
+            json!(status.state.map(cicada_crds::status::State::as_str)),
+            json!(ready),
+            json!(status.schedule),
+            json!(status.last_successful_time.map(|t| t.to_string())),
+            json!(status.memory.and_then(|m| m.summary)),
+            json!(status.active_cycle.map(|c| c.name)),
+        ]);
+    }
+    Ok(grid)
+}

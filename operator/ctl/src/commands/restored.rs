@@ -1,0 +1,285 @@
+//! A snapshot on this machine: downloaded, checked against HEAD, unpacked into a folder of its own and
+//! opened by sandboxed workers.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use cicada_contract::resources::MIB;
+use cicada_memory::{
+    Launcher, LedgerOptions, LedgerWorker, Link, MemoryOptions, MemoryWorker, UnpackError, UnpackLimits,
+};
+use cicada_store::{AgentStore, ArchiveRef, ChainError, Head, Snapshot, StoreError};
+
+use crate::exit::Missing;
+use crate::progress;
+use crate::target::did_you_mean;
+
+/// Longest time of one statement, and of one unpacking: a person waits, no cycle.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// One of the two databases of a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The agent's own tables.
+    Memory,
+    /// The platform's tables about it.
+    Ledger,
+}
+
+impl Part {
+    /// As people call it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Ledger => "ledger",
+        }
+    }
+
+    /// What a snapshot has of it.
+    pub(super) fn of(self, snapshot: &Snapshot) -> Option<&ArchiveRef> {
+        match self {
+            Self::Memory => snapshot.memory.as_ref(),
+            Self::Ledger => snapshot.ledger.as_ref(),
+        }
+    }
+}
+
+/// Why an archive is not on this machine.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FetchError {
+    /// HEAD names it, but it is not there.
+    #[error("{key} is not in the store, although HEAD names it")]
+    Gone {
+        /// Below the agent's prefix.
+        key: String,
+    },
+    /// Its bytes are not those that were published.
+    #[error("{key} has SHA-256 {found}, HEAD says {expected}")]
+    WrongHash {
+        /// Below the agent's prefix.
+        key: String,
+        /// What was found.
+        found: String,
+        /// What HEAD says.
+        expected: String,
+    },
+    /// It does not unpack.
+    #[error("can't unpack {key}")]
+    Unpack {
+        /// Below the agent's prefix.
+        key: String,
+        /// What the worker said.
+        #[source]
+        source: UnpackError,
+    },
+    /// HEAD does not name what it builds on.
+    #[error(transparent)]
+    Chain(#[from] ChainError),
+    /// The store failed.
+    #[error("can't download {key}")]
+    Store {
+        /// Below the agent's prefix.
+        key: String,
+        /// What it said.
+        #[source]
+        source: StoreError,
+    },
+}
+
+impl FetchError {
+    /// True if the archive itself is at fault, not the way to it.
+    pub(super) fn is_damage(&self) -> bool {
+        match self {
+            Self::Gone { .. } | Self::WrongHash { .. } | Self::Chain(_) => true,
+            Self::Unpack { source, .. } => {
+                matches!(source, UnpackError::Corrupt { .. } | UnpackError::Bomb { .. })
+            }
+            Self::Store { .. } => false,
+        }
+    }
+}
+
+/// Downloads one archive; its bytes are those that HEAD names.
+async fn download(store: &AgentStore, archive: &ArchiveRef, to: &Path) -> Result<(), FetchError> {
+    let key = || archive.key.clone();
+    let wrong =
+        |found: String| FetchError::WrongHash { key: key(), found, expected: archive.archive_sha256.clone() };
+    match store.store().download(&store.key(&archive.key), to, archive.archive_size).await {
+        Ok(found) if found.sha256 == archive.archive_sha256 => Ok(()),
+        Ok(found) => Err(wrong(found.sha256)),
+        Err(StoreError::TooLarge { limit, .. }) => Err(wrong(format!("of more than {limit} bytes"))),
+        Err(StoreError::NotFound { .. }) => Err(FetchError::Gone { key: key() }),
+        Err(source) => Err(FetchError::Store { key: key(), source }),
+    }
+}
+
+/// A folder with one folder for each database, removed with the value.
+pub(super) struct Restored {
+    folder: tempfile::TempDir,
+    launcher: Launcher,
+}
+
+impl Restored {
+    /// With nothing in it yet.
+    pub(super) fn new() -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("cicadactl-").tempdir()?;
+        for part in [Part::Memory, Part::Ledger] {
+            std::fs::create_dir(folder.path().join(part.name()))?;
+        }
+        Ok(Self { folder, launcher: Launcher::current_exe()? })
+    }
+
+    /// With what a snapshot has of `parts`.
+    pub(super) async fn fetch(
+        store: &AgentStore,
+        snapshot: &Snapshot,
+        parts: &[Part],
+    ) -> anyhow::Result<Self> {
+        let restored = Self::new()?;
+        for part in parts {
+            if let Some(archive) = part.of(snapshot) {
+                restored.unpack(store, archive, *part).await?;
+            }
+        }
+        Ok(restored)
+    }
+
+    /// The folder of a database.
+    pub(super) fn dir(&self, part: Part) -> PathBuf {
+        self.folder.path().join(part.name())
+    }
+
+    /// The database's file.
+    pub(super) fn file(&self, part: Part) -> PathBuf {
+        self.dir(part).join(format!("{}.db", part.name()))
+    }
+
+    /// A place beside the databases.
+    pub(super) fn scratch(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// How workers are started.
+    pub(super) fn launcher(&self) -> &Launcher {
+        &self.launcher
+    }
+
+    /// Downloads one archive, with what it builds on, and makes its file.
+    pub(super) async fn unpack(
+        &self,
+        store: &AgentStore,
+        archive: &ArchiveRef,
+        part: Part,
+    ) -> Result<(), FetchError> {
+        let chain = archive.links()?;
+        let total: u64 = chain.iter().map(|link| link.archive_size).sum();
+        let bar = progress::bar(part.name(), total);
+        let mut links = vec![];
+        for (n, link) in chain.into_iter().enumerate() {
+            let packed = self.folder.path().join(format!("{}-{n}.zst", part.name()));
+            progress::follow(&bar, &packed, download(store, link, &packed)).await?;
+            let (file_size, file_sha256) = (link.file_size, link.file_sha256.clone());
+            links.push(Link { archive: packed, file_size, file_sha256 });
+        }
+        bar.finish_and_clear();
+        let limits =
+            UnpackLimits { max_bytes: archive.file_size, timeout: PATIENCE, address_space: 256 * MIB };
+        let out = self.file(part);
+        let unpacked = tokio::task::block_in_place(|| {
+            cicada_memory::unpack_chain(&self.launcher, &links, &out, limits, |_| {})
+        });
+        for link in links {
+            // Only room is lost if it stays.
+            let _ = std::fs::remove_file(link.archive);
+        }
+        unpacked.map(|_| ()).map_err(|source| FetchError::Unpack { key: archive.key.clone(), source })
+    }
+
+    /// Opens the memory, or makes an empty one.
+    pub(super) fn memory(&self) -> anyhow::Result<MemoryWorker> {
+        let options = memory_options(&self.file(Part::Memory));
+        Ok(MemoryWorker::spawn(&self.launcher, &self.dir(Part::Memory), options)?)
+    }
+
+    /// Opens the ledger, or makes an empty one.
+    pub(super) fn ledger(&self) -> anyhow::Result<LedgerWorker> {
+        let size = std::fs::metadata(self.file(Part::Ledger)).map_or(0, |m| m.len());
+        let options = LedgerOptions::new(256 * MIB, (2 * size).max(1024 * MIB));
+        Ok(LedgerWorker::spawn(&self.launcher, &self.dir(Part::Ledger), options)?)
+    }
+}
+
+/// Room for a file of any size.
+pub(super) fn memory_options(file: &Path) -> MemoryOptions {
+    let size = std::fs::metadata(file).map_or(0, |m| m.len());
+    MemoryOptions::new((2 * size).max(256 * MIB), 256 * MIB, PATIENCE)
+}
+
+/// HEAD, or why there is none.
+pub(super) async fn head(store: &AgentStore) -> anyhow::Result<Head> {
+    let Some(at) = store.read_head().await? else {
+        let near = near_agents(store).await;
+        bail!(Missing(format!(
+            "no memory at {}: the agent has not run yet, or it is another store{near}",
+            store.location()
+        )));
+    };
+    if let Some(at) = at.head.deleted_at {
+        bail!(Missing(format!("the memory at {} was deleted at {at}", store.location())));
+    }
+    Ok(at.head)
+}
+
+/// Agents of the same namespace with a similar name. A store that can't list only has no advice.
+async fn near_agents(store: &AgentStore) -> String {
+    let own = store.key("");
+    let mut parts = own.split('/');
+    let (Some(namespace), Some(name)) = (parts.next(), parts.next()) else { return String::new() };
+    let listing = store.store().list(&format!("{namespace}/")).await.unwrap_or_default();
+    let names: Vec<String> = listing
+        .iter()
+        .filter_map(|o| o.key.strip_suffix("/HEAD.json")?.strip_prefix(namespace)?.strip_prefix('/'))
+        .map(str::to_owned)
+        .collect();
+    did_you_mean(name, &names)
+}
+
+/// The snapshot named, or the current one.
+pub(super) fn choose<'h>(head: &'h Head, id: Option<&str>) -> anyhow::Result<&'h Snapshot> {
+    match id {
+        None | Some("current") => {
+            head.current().ok_or_else(|| Missing("the memory has no snapshot yet".into()).into())
+        }
+        Some(id) => {
+            // The number of a snapshot is enough where it is clear: nobody types sixteen random digits.
+            let mut found =
+                head.snapshots.iter().filter(|s| s.id == id || s.id.starts_with(&format!("{id}-")));
+            match (found.next(), found.next()) {
+                (Some(one), None) => Ok(one),
+                (Some(_), Some(_)) => bail!(Missing(format!("more than one snapshot begins with {id}-"))),
+                (None, _) => {
+                    bail!(Missing(format!("no snapshot {id}; cicadactl snapshots lists them")))
+                }
+            }
+        }
+    }
+}
+
+/// What both databases of a snapshot need on disk, in bytes.
+pub(super) fn size(snapshot: &Snapshot) -> u64 {
+    [&snapshot.memory, &snapshot.ledger].into_iter().flatten().map(|a| a.file_size).sum()
+}
+
+/// Context for a database that does not open.
+pub(super) fn unusable(part: Part, snapshot: &Snapshot) -> String {
+    format!("can't open the {} of snapshot {}; cicadactl verify tells more", part.name(), snapshot.id)
+}
+
+/// Runs blocking work of a worker.
+pub(super) fn blocking<T>(
+    work: impl FnOnce() -> anyhow::Result<T>,
+    context: impl FnOnce() -> String,
+) -> anyhow::Result<T> {
+    tokio::task::block_in_place(work).with_context(context)
+}

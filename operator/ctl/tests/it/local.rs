@@ -1,0 +1,141 @@
+//! `local` and `run`: agents of a folder, with one process or two, with edits and failures.
+
+use std::process::Command;
+
+use crate::support::{Folder, Running, VISIT, command, finish, run, wait_for};
+
+#[test]
+fn a_failed_executor_makes_once_end_non_zero_however_short_the_history() {
+    for more in ["", "  failedCyclesHistoryLimit: 0\n  backoffLimit: 0\n"] {
+        let folder = Folder::new(VISIT);
+        folder.manifest("clerk", "INSERT INTO no_table VALUES (1);", more);
+        let ran = run(&["local", &folder.path().display().to_string(), "--once"]);
+        assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+        assert!(ran.out.contains("no such table"), "{}{}", ran.out, ran.err);
+    }
+    let folder = Folder::new(VISIT);
+    let manifest = "apiVersion: cicada.dev/v1alpha1\nkind: PersistentAgent\nmetadata: {name: own, namespace: shop}\nspec:\n  \
+                    charter: c\n  executor:\n    container: {image: x, command: [sh, -c, 'exit 7']}\n";
+    std::fs::write(folder.path().join("own.yaml"), manifest).unwrap();
+    let ran = run(&["local", &folder.path().display().to_string(), "--once"]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+}
+
+#[test]
+fn run_does_the_cycle_here_when_nobody_else_does() {
+    let folder = Folder::new(VISIT);
+    let ran = folder.run(&["run", "shop/clerk", "--wait"]);
+    assert!(ran.out.contains("shop/clerk: done") && ran.err.contains("runs here"), "{}{}", ran.out, ran.err);
+    assert_eq!(ran.code, Some(0));
+    folder.run(&["run", "shop/clerk"]).must();
+    assert_eq!(folder.ask("SELECT count(*) FROM visits"), "2");
+    folder.manifest("clerk", "INSERT INTO no_table VALUES (1);", "");
+    assert_eq!(folder.run(&["run", "shop/clerk"]).code, Some(1));
+}
+
+#[test]
+fn a_running_local_takes_requests_messages_and_edits() {
+    let folder = Folder::new(
+        "CREATE TABLE IF NOT EXISTS visits(n INTEGER PRIMARY KEY, note TEXT); \
+         INSERT INTO visits(note) SELECT coalesce((SELECT body FROM __messages WHERE is_new ORDER BY seq DESC), 'none');",
+    );
+    let running = Running::start(&folder);
+    let second = run(&["local", &folder.path().display().to_string(), "--once"]).ends(1);
+    assert!(second.contains("another cicadactl local works on"), "{second}");
+
+    let ran = folder.run(&["run", "shop/clerk", "--wait"]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    assert!(ran.out.starts_with("Succeeded"), "{}", ran.out);
+    assert_eq!(folder.ask("SELECT note FROM visits"), "none");
+
+    let sent = folder.run(&["send", "shop/clerk", "Watch tea"]).ends(0);
+    assert!(sent.contains("the running cicadactl local reads it now"), "{sent}");
+    wait_for("the message's cycle", || {
+        (folder.ask("SELECT count(*) FROM visits WHERE note = 'Watch tea'") == "1").then_some(())
+    });
+
+    folder.manifest("clerk", "INSERT INTO no_table VALUES (1);", "");
+    folder.manifest("other", VISIT, "");
+    wait_for("the reload", || Running::log(&folder).contains("manifests read again").then_some(()));
+    let failed = folder.run(&["run", "shop/clerk", "--wait"]);
+    assert_eq!(failed.code, Some(1), "{}{}", failed.out, failed.err);
+    assert!(failed.out.starts_with("Failed"), "{}", failed.out);
+    folder.run(&["run", "shop/other", "--wait"]).must();
+
+    std::fs::write(folder.path().join("other.yaml"), "kind: [").unwrap();
+    wait_for("the complaint", || {
+        Running::log(&folder).contains("the earlier manifests stay in force").then_some(())
+    });
+    folder.run(&["run", "shop/clerk", "--wait"]).ends(1);
+
+    folder.manifest("other", VISIT, "");
+    std::fs::remove_file(folder.path().join("clerk.yaml")).unwrap();
+    wait_for("the farewell", || Running::log(&folder).contains("its manifest is gone").then_some(()));
+    assert_eq!(running.end(), Some(0));
+    folder.run(&["verify", "shop/other"]).must();
+}
+
+#[test]
+fn a_schedule_of_the_folder_runs_by_itself_and_a_hold_stops_it() {
+    let folder = Folder::new(VISIT);
+    folder.manifest("clerk", VISIT, "  schedules:\n    - {name: always, cron: \"* * * * *\"}\n");
+    folder.run(&["hold", "shop/clerk"]).must();
+    let running = Running::start(&folder);
+    let ran = folder.run(&["run", "shop/clerk"]);
+    assert_eq!(ran.code, Some(0), "a request waits: {}", ran.err);
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    assert!(!folder.agent_dir().exists(), "{}", Running::log(&folder));
+    folder.run(&["release", "shop/clerk"]).must();
+    wait_for("the cycle", || folder.agent_dir().join("HEAD.json").exists().then_some(()));
+    assert_eq!(running.end(), Some(0));
+}
+
+#[test]
+fn a_secret_that_is_not_set_is_named_before_the_first_call() {
+    let folder = Folder::new(VISIT);
+    let manifest = |more: &str| {
+        let text = format!(
+            "apiVersion: cicada.dev/v1alpha1\nkind: PersistentAgent\nmetadata: {{name: clerk, namespace: shop}}\nspec:\n  \
+             charter: c\n  executor:\n    model: {{provider: OpenAI, name: m{more}}}\n"
+        );
+        std::fs::write(folder.path().join("clerk.yaml"), text).unwrap();
+    };
+    let dir = folder.path().display().to_string();
+    manifest(", apiKeySecretRef: {name: llm, key: token}");
+    let ran = run(&["local", &dir, "--once"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.out.contains("LLM_TOKEN"), "{}{}", ran.out, ran.err);
+    manifest("");
+    let ran = run(&["local", &dir, "--once"]);
+    assert!(ran.out.contains("OPENAI_API_KEY"), "{}{}", ran.out, ran.err);
+    // A server of one's own needs no key: the first thing that is wrong is that nothing listens there.
+    let mut with_url = command(&["local", &dir, "--once", "--model-url", "http://127.0.0.1:1/v1/"]);
+    with_url.env("CICADA_LOG", "error");
+    let ran = finish(with_url);
+    assert_eq!(ran.code, Some(1));
+    assert!(!ran.out.contains("OPENAI_API_KEY"), "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("model_unavailable") || ran.out.contains("127.0.0.1"), "{}{}", ran.out, ran.err);
+}
+
+#[test]
+fn by_the_name_of_a_kubectl_plugin_the_help_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let link = dir.path().join("kubectl-cicada");
+    std::os::unix::fs::symlink(crate::support::PROGRAM, &link).unwrap();
+    let help = |args: &[&str]| {
+        let output = Command::new(&link).args(args).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let top = help(&["--help"]);
+    assert!(top.contains("Usage: kubectl cicada ") && !top.contains("cicadactl"), "{top}");
+    let below = help(&["restore", "--help"]);
+    assert!(below.contains("Usage: kubectl cicada restore ") && !below.contains("cicadactl"), "{below}");
+    let folder = Folder::after(1);
+    let output = Command::new(&link)
+        .args(["inspect", "shop/clerk", "--local"])
+        .arg(folder.path())
+        .env_remove("CICADA_STORE")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

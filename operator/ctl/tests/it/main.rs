@@ -1,0 +1,12 @@
+//! The program as people use it: real processes, real stores, real mistakes.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, where a panic is the report")]
+
+mod compare;
+mod helps;
+mod local;
+mod moves;
+mod people;
+mod repair;
+mod s3;
+mod support;
