@@ -23,16 +23,27 @@ async fn a_real_s3_server_conforms() {
     assert_eq!(passed.len(), 17);
 }
 
-/// moto ignores conditions where a multipart upload is completed (seen with 5.2.5). HEAD never goes up in parts.
+/// moto ignores conditions where a multipart upload is completed; HEAD never goes up in parts. And it compares first
+/// and writes then: on a busy machine two racing writers both win. Both seen with 5.2.5.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs moto_server"]
-async fn a_second_s3_server_conforms() {
+async fn a_second_s3_server_conforms_but_for_its_races() {
     let server = Moto::start().await;
     let store = Arc::new(server.store("pre/fix").await);
-    let left_out = ["uploads_obey_conditions", "racing_large_creates_have_one_winner"];
+    let left_out = [
+        "racing_creates_have_one_winner",
+        "racing_matches_have_one_winner",
+        "no_increment_is_lost",
+        "uploads_obey_conditions",
+        "racing_large_creates_have_one_winner",
+    ];
     let passed = conformance::run_without(store.clone(), "trial", &left_out).await.unwrap();
-    assert_eq!(passed.len(), 15);
-    AgentStore::new(store, "shop", "clerk").unwrap().probe().await.unwrap();
+    assert_eq!(passed.len(), 12);
+    match AgentStore::new(store, "shop", "clerk").unwrap().probe().await {
+        Ok(_) => {}
+        Err(StoreError::NoConditionalWrites { what, .. }) => assert_eq!(what, "two racing writers both won"),
+        Err(error) => panic!("{error}"),
+    }
 }
 
 #[tokio::test]
