@@ -147,14 +147,14 @@ pub(crate) enum ProposalsCommand {
     #[command(after_help = "Example:
   cicadactl proposals approve shop/price-watch charter-1a2b3c4d
 
-It writes the annotation cicada.dev/approve: <id>-<hash>. The same text in spec.approvals does it from Git.
+It adds <id>-<hash> to the annotation cicada.dev/approve. The same text in spec.approvals does it from Git.
 Refused if the manifest was edited after the proposal was made.")]
     Approve(DecideArgs),
     /// Reject a proposal; the agent reads it in its next cycle.
     #[command(after_help = "Example:
   cicadactl proposals reject shop/price-watch charter-1a2b3c4d
 
-It writes the annotation cicada.dev/reject: <id>-<hash>.")]
+It adds <id>-<hash> to the annotation cicada.dev/reject.")]
     Reject(DecideArgs),
 }
 

@@ -13,7 +13,8 @@ use super::memory::objects;
 use super::restored::{Part, Restored, blocking, choose, head, unusable};
 use crate::args::{DecideArgs, ProposalsArgs, ProposalsCommand, Target};
 use crate::exit::Missing;
-use crate::local::{self, desk};
+use crate::local;
+use crate::local::desk::{self, Desk};
 use crate::manifest::read_folder;
 use crate::output::{Grid, line, note};
 use crate::target::{did_you_mean, read_agent};
@@ -22,6 +23,8 @@ use crate::target::{did_you_mean, read_agent};
 const APPROVE: &str = "cicada.dev/approve";
 /// Annotation by which a person rejects: `<id>-<hash>`.
 const REJECT: &str = "cicada.dev/reject";
+/// Decisions that one annotation holds.
+const DECISIONS_KEPT: usize = 10;
 /// More than any ledger keeps.
 const PROPOSALS_MAX: usize = 100_000;
 
@@ -200,13 +203,26 @@ async fn decide(args: &DecideArgs, approve: bool) -> anyhow::Result<()> {
     let token = token(&proposal);
     let summary = cicada_contract::text::printable(proposal["summary"].as_str().unwrap_or_default());
     confirm(&format!("{verb} {token} of {namespace}/{name} ({summary})?"), args.yes)?;
+    let desk = match &target.place.local {
+        Some(dir) if !target.place.is_cluster() => Some(Desk::new(dir)?),
+        _ => None,
+    };
+    let given = match &desk {
+        Some(desk) => desk.annotations(&namespace, Some(&name)),
+        None => agent.metadata.annotations.clone().unwrap_or_default(),
+    };
+    let added = with(given.get(key), &token);
     // The last word counts: an earlier one to the contrary goes.
-    let given = agent.metadata.annotations.clone().unwrap_or_default();
-    let contrary = given.get(other).is_some_and(|value| *value == token);
-    if target.place.is_cluster() {
-        let mut annotations = json!({key: token});
-        if contrary {
-            annotations[other] = Json::Null;
+    let rest = given.get(other).map(|list| without(list, &token));
+    if let Some(desk) = &desk {
+        desk.annotate(&namespace, Some(&name), key, Some(&added))?;
+        if let Some(rest) = &rest {
+            desk.annotate(&namespace, Some(&name), other, rest.as_deref())?;
+        }
+    } else {
+        let mut annotations = json!({key: added});
+        if let Some(rest) = rest {
+            annotations[other] = json!(rest);
         }
         let agents: Api<PersistentAgent> = Api::namespaced(target.place.client().await?, &namespace);
         let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
@@ -214,19 +230,29 @@ async fn decide(args: &DecideArgs, approve: bool) -> anyhow::Result<()> {
             .patch(&name, &PatchParams::default(), &patch)
             .await
             .with_context(|| format!("can't annotate {namespace}/{name}"))?;
-    } else {
-        let desk = desk::required(target.place.local.as_deref(), "a decision")?;
-        desk.annotate(&namespace, Some(&name), key, Some(&token))?;
-        let before = desk.annotations(&namespace, Some(&name)).remove(other);
-        if before.is_some_and(|value| value == token) {
-            desk.annotate(&namespace, Some(&name), other, None)?;
-        }
     }
-    if let Some(earlier) = given.get(key).filter(|value| **value != token) {
-        note(&format!("{key} was {earlier}; a cycle that has not seen it will not"));
-    }
-    note(&format!("{key}: {token} on {namespace}/{name}; the next cycle takes it in"));
+    note(&format!("{key}: {added} on {namespace}/{name}; the next cycle takes it in"));
     Ok(())
+}
+
+fn items(list: &str) -> Vec<&str> {
+    list.split(|c: char| c == ',' || c.is_whitespace()).filter(|item| !item.is_empty()).collect()
+}
+
+/// The annotation with one more decision. Those that a cycle has taken in change nothing any more, so only
+/// the newest are kept.
+fn with(list: Option<&String>, token: &str) -> String {
+    let mut all = items(list.map_or("", String::as_str));
+    all.retain(|item| *item != token);
+    all.push(token);
+    all[all.len().saturating_sub(DECISIONS_KEPT)..].join(",")
+}
+
+/// The annotation without a decision; None if nothing is left of it.
+fn without(list: &str, token: &str) -> Option<String> {
+    let mut all = items(list);
+    all.retain(|item| *item != token);
+    (!all.is_empty()).then(|| all.join(","))
 }
 
 #[cfg(test)]
@@ -240,6 +266,15 @@ mod tests {
         assert_eq!(signs, " a -b +x  c +d ");
         assert_eq!(lines("", "a"), [('+', "a")]);
         assert_eq!(lines("a", ""), [('-', "a")]);
+    }
+
+    #[test]
+    fn decisions_stand_beside_each_other_and_the_last_word_counts() {
+        assert_eq!(with(None, "a-1"), "a-1");
+        assert_eq!(with(Some(&"a-1, b-2".into()), "a-1"), "b-2,a-1");
+        assert_eq!(items(&with(Some(&(0..20).map(|n| format!("p-{n},")).collect()), "a-1")).len(), 10);
+        assert_eq!(without("a-1, b-2", "a-1").as_deref(), Some("b-2"));
+        assert_eq!(without("a-1", "a-1"), None);
     }
 
     #[test]
