@@ -4,12 +4,12 @@
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use cicada_tests::cluster::Cluster;
+use cicada_tests::cluster::{Cluster, SYSTEM};
 use cicada_tests::data;
 use cicada_tests::memory::Unpacked;
 use cicada_tests::model_server::{Conversation, ModelServer};
 use cicada_tests::namespace::Namespace;
-use cicada_tests::shell::{root, variable};
+use cicada_tests::shell::{root, run, variable};
 use cicada_tests::wait;
 use serde_json::Value;
 
@@ -101,6 +101,10 @@ impl Example {
             self.ns.list("events")
         );
         assert!(!seen.contains(KEY));
+        let operator = Cluster::get().operator_pods().remove(0);
+        let path = format!("/api/v1/namespaces/{SYSTEM}/pods/{operator}:8080/proxy/metrics");
+        let metrics = run("kubectl", ["get", "--raw", &path]).must();
+        assert!(metrics.contains("cicada_") && !metrics.contains(KEY), "{metrics}");
         assert!(self.model.requests().iter().all(|r| r.key == format!("Bearer {KEY}")));
         assert!(!self.model.requests().iter().any(|r| String::from_utf8_lossy(&r.body).contains(KEY)));
         unpacked

@@ -87,6 +87,12 @@ fn say(text: &str) {
     eprintln!("cycle-job child: {text}");
 }
 
+/// A client for the cycle's server and nothing else: http on loopback. An agent's image need not have any
+/// CA certificates, without which a client of the usual kind can't even be made.
+fn http_client() -> Result<reqwest::Client, ChildError> {
+    reqwest::Client::builder().no_proxy().tls_certs_only([]).build().map_err(ChildError::Unreachable)
+}
+
 fn session(folder: &Path) -> Result<Session, ChildError> {
     let path = folder.join(SESSION_FILE);
     let failed = |source| ChildError::Session { path: path.clone(), source };

@@ -12,14 +12,14 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
-use super::{ChildError, FOLDER, TOKEN, URL, say, session, signal as group};
+use super::{ChildError, FOLDER, TOKEN, URL, http_client, say, session, signal as group};
 use crate::executor::container::server::{ENDED_FILE, Exit, Session};
 
 /// Longest wait for the cycle's server: the pod's other container starts within seconds of this one.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(300);
 const SERVER_POLL: Duration = Duration::from_millis(100);
 /// No line for so long means that the cycle is gone, though nothing has closed the connection.
-const SILENCE: Duration = Duration::from_secs(15);
+const SILENCE: Duration = Duration::from_secs(60);
 /// Time between SIGTERM and SIGKILL when the cycle wants the command to stop.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 /// Longest wait for the cycle to take the exit code.
@@ -32,7 +32,7 @@ const NOT_EXECUTABLE: i32 = 126;
 /// Waits for the cycle, runs `command`, tells how it ended.
 pub(super) async fn run(folder: &Path, command: &[OsString]) -> Result<(), ChildError> {
     let mut signals = Signals::listen().map_err(ChildError::Signals)?;
-    let client = reqwest::Client::builder().no_proxy().build().map_err(ChildError::Unreachable)?;
+    let client = http_client()?;
     let Some((session, stream)) = connect(folder, &client, &mut signals).await else { return Ok(()) };
     let mut lines = Lines { stream, buffer: vec![] };
     let exit = match wait_until_ready(&mut lines, &mut signals).await {

@@ -9,11 +9,11 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use serde_json::{Map, Value};
 
-use super::{ChildError, session};
+use super::{ChildError, http_client, session};
 
 async fn connect(folder: &Path) -> Result<RunningService<RoleClient, ()>, ChildError> {
     let session = session(folder)?;
-    let client = reqwest::Client::builder().no_proxy().build().map_err(ChildError::Unreachable)?;
+    let client = http_client()?;
     let config = StreamableHttpClientTransportConfig::with_uri(format!("{}/mcp", session.url))
         .auth_header(session.token);
     let transport = StreamableHttpClientTransport::with_client(client, config);

@@ -64,6 +64,9 @@ impl Agent {
             .args(["child", "--mcp", self.dir.path().join("mcp").to_str().unwrap(), "--"])
             .args(command)
             .current_dir(self.dir.path())
+            // An image of somebody else may have no CA certificates at all.
+            .env("SSL_CERT_FILE", "/nonexistent")
+            .env("SSL_CERT_DIR", "/nonexistent")
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .stdin(Stdio::null())

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use cicada_contract::plan::{ContainerConfig, Executor};
+use cicada_contract::plan::{ContainerConfig, Executor, Mode};
 use cicada_contract::{CyclePlan, CycleReport};
 use indicatif::ProgressBar;
 use serde_json::Value;
@@ -42,7 +42,7 @@ pub(super) async fn run(
     let started = Instant::now();
     let program = std::env::current_exe()?;
     let own = match &plan.config.executor {
-        Executor::Container(own) => Some(own),
+        Executor::Container(own) if plan.run.mode == Mode::Cycle => Some(own),
         _ => None,
     };
     let mut command = Command::new(&program);
