@@ -172,3 +172,27 @@ SELECT sum(x) FROM (SELECT 9223372036854775807 AS x UNION ALL SELECT 1);
 -- case: characters
 -- expect: harmless
 SELECT char(0, 1, 8238, 65533, 1114111), unicode(''), x'ff00fe', CAST(x'fffefd' AS TEXT);
+-- case: a materialised recursion that sorts itself
+-- expect: stopped
+WITH RECURSIVE n(i, t) AS MATERIALIZED (SELECT 1, 'x' UNION SELECT i + 1, hex(randomblob(500)) FROM n ORDER BY 2 LIMIT 10000000) SELECT count(*) FROM n;
+-- case: percentiles over a cross join
+-- expect: stopped
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000) SELECT median(a.i * b.i) FROM n a, n b;
+-- case: json_group_array of much
+-- expect: stopped
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000000) SELECT json_group_array(hex(randomblob(100))) FROM n;
+-- case: printf with many stars
+-- expect: stopped
+SELECT length(printf('%*d%*d%*d', 2000000000, 1, 2000000000, 1, 2000000000, 1));
+-- case: sha256 over and over
+-- expect: stopped
+WITH RECURSIVE n(h) AS (SELECT 'x' UNION ALL SELECT sha256(h) FROM n) SELECT count(*) FROM n;
+-- case: text distance in a product
+-- expect: error "at most 1000 characters"
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000) SELECT max(levenshtein(hex(zeroblob(a.i)), hex(randomblob(b.i)))) FROM n a, n b;
+-- case: an expression index over growth
+-- expect: stopped
+CREATE TABLE big (a); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000) INSERT INTO big SELECT hex(randomblob(20)) FROM n; CREATE INDEX i ON big (replace(hex(zeroblob(100000)), '00', a));
+-- case: a trigger cascade over rows
+-- expect: stopped
+CREATE TABLE a (x); CREATE TRIGGER tr AFTER INSERT ON a WHEN (SELECT count(*) FROM a) < 100000000 BEGIN INSERT INTO a SELECT x FROM a; INSERT INTO a SELECT x FROM a; END; INSERT INTO a VALUES (1); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100) INSERT INTO a SELECT i FROM n;

@@ -145,3 +145,84 @@ SELECT cicada_policy('max_active'), cicada_card_problem('a', 'b', 'c', 'todo', N
 -- case: card rolled back with its batch
 -- expect: error "no such table"
 INSERT INTO __kanban_cards (title) VALUES ('gone'); SELECT * FROM nope;
+-- case: a priority that is a word
+-- expect: error "cannot store TEXT value in INTEGER column __kanban_cards.priority"
+INSERT INTO __kanban_cards (title, priority) VALUES ('x', 'high');
+-- case: a priority without end
+-- expect: error "cannot store REAL value in INTEGER column"
+INSERT INTO __kanban_cards (title, priority) VALUES ('x', 9e999);
+-- case: a title of bytes
+-- expect: error "cannot store BLOB value in TEXT column"
+INSERT INTO __kanban_cards (title) VALUES (x'ff00');
+-- case: an id of bytes
+-- expect: error "cannot store BLOB value in TEXT column"
+INSERT INTO __kanban_cards (card_id, title) VALUES (zeroblob(8), 'x');
+-- case: a schedule's key of bytes
+-- expect: error "cannot store BLOB value in TEXT column"
+INSERT INTO __agent_schedules (schedule_key, schedule) VALUES (x'6b', '0 7 * * *');
+-- case: an instruction of bytes
+-- expect: error "cannot store BLOB value in TEXT column"
+INSERT INTO __agent_schedules (schedule_key, schedule, instruction) VALUES ('k', '0 7 * * *', randomblob(10));
+-- case: a charter of bytes
+-- expect: error "cannot store BLOB value in TEXT column"
+UPDATE __agent_config SET charter = x'00';
+-- case: enabled as a word
+-- expect: error "cannot store TEXT value in INTEGER column"
+INSERT INTO __agent_schedules (schedule_key, schedule, enabled) VALUES ('k', '0 7 * * *', 'yes');
+-- case: checks passed by OR IGNORE
+-- expect: error "status is 'nonsense'"
+INSERT OR IGNORE INTO __kanban_cards (title, status) VALUES ('x', 'nonsense');
+-- case: checks passed by OR FAIL
+-- expect: error "status is 'nonsense'"
+INSERT OR FAIL INTO __kanban_cards (title, status) VALUES ('fine', 'todo'), ('x', 'nonsense');
+-- case: checks passed by UPDATE OR IGNORE
+-- expect: error "can't be empty"
+UPDATE OR IGNORE __agent_config SET charter = '';
+-- case: checks passed by an upsert
+-- expect: error "status is 'nonsense'"
+INSERT INTO __kanban_cards (card_id, title) VALUES ('c', 'x'); INSERT INTO __kanban_cards (card_id, title) VALUES ('c', 'x') ON CONFLICT (card_id) DO UPDATE SET status = 'nonsense';
+-- case: a second doing card by an upsert
+-- expect: error "only one card may be doing"
+INSERT INTO __kanban_cards (card_id, title, status) VALUES ('a', 'x', 'doing'), ('b', 'y', 'todo'); INSERT INTO __kanban_cards (card_id, title) VALUES ('b', 'y') ON CONFLICT (card_id) DO UPDATE SET status = 'doing';
+-- case: two doing cards by UPDATE FROM
+-- expect: error "only one card may be doing"
+INSERT INTO __kanban_cards (card_id, title) VALUES ('a', 'x'), ('b', 'y'); UPDATE __kanban_cards SET status = v.s FROM (SELECT 'a' AS k, 'doing' AS s UNION ALL SELECT 'b', 'doing') v WHERE v.k = card_id;
+-- case: the rejected card by an upsert
+-- expect: error "final"
+INSERT INTO __kanban_cards (card_id, title) VALUES ('card-rejected', 'x') ON CONFLICT (card_id) DO UPDATE SET status = 'todo', title = 'New';
+-- case: a card's rowid
+-- expect: refused "kept by the platform"
+INSERT INTO __kanban_cards (title) VALUES ('x'); UPDATE __kanban_cards SET rowid = 99;
+-- case: a card's rowid by another name
+-- expect: refused "kept by the platform"
+UPDATE __kanban_cards SET _rowid_ = 99;
+-- case: the config's rowid
+-- expect: refused "kept by the platform"
+UPDATE __agent_config SET oid = 2;
+-- case: a card's key
+-- expect: refused "kept by the platform"
+UPDATE __kanban_cards SET card_id = 'mine' WHERE status = 'rejected';
+-- case: edits returned
+-- expect: error "can't be empty"
+UPDATE __agent_config SET charter = ' ' RETURNING charter;
+-- case: a trigger of a card that is large
+-- expect: error "2000 bytes"
+INSERT INTO __kanban_cards (title, trigger_json) VALUES ('x', '{"at": "{{2000*9}}"}');
+-- case: a trigger of a card that is deep
+-- expect: error
+INSERT INTO __kanban_cards (title, trigger_json) VALUES ('x', '{"a":{{900*[}}{{900*]}}}');
+-- case: a title with a null character
+-- expect: error "null"
+INSERT INTO __kanban_cards (title) VALUES ('a' || char(0) || 'b'); SELECT cause_null_error;
+-- case: the manifest's schedule shadowed in other case
+-- expect: error
+INSERT INTO __agent_schedules (schedule_key, schedule) VALUES ('MORNING', '0 7 * * *'); SELECT nope;
+-- case: the image of the mounts
+-- expect: error "no such table: cicada_image.__messages"
+SELECT * FROM cicada_image.__messages;
+-- case: the image of the mounts written
+-- expect: error "unknown database cicada_image"
+CREATE TABLE cicada_image.t (a);
+-- case: the image of the mounts attached
+-- expect: refused "out of reach"
+ATTACH 'mounts.db' AS cicada_image;

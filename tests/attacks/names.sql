@@ -302,3 +302,40 @@ CREATE TABLE t AS SELECT message_id, body FROM __messages;
 -- case: a scratch view on a mount
 -- expect: harmless
 CREATE TEMP VIEW v AS SELECT body FROM __messages; SELECT count(*) FROM v;
+-- case: a check that asks the platform
+-- expect: error "unsafe use of cicada_agent()"
+CREATE TABLE t (a CHECK (cicada_agent()));
+-- case: a default that asks the platform
+-- expect: refused "cicada_policy"
+CREATE TABLE t (a DEFAULT (cicada_policy('max_active')));
+-- case: a generated column that asks the platform
+-- expect: error "unsafe use of cicada_policy()"
+CREATE TABLE t (a, b AS (cicada_policy(a)));
+-- case: a view that asks the platform
+-- expect: refused "cicada_agent"
+CREATE VIEW v AS SELECT cicada_agent() AS a;
+-- case: a trigger that asks the platform
+-- expect: refused "CICADA_AGENT"
+CREATE TRIGGER tr AFTER INSERT ON prices WHEN CICADA_AGENT() BEGIN SELECT 1; END;
+-- case: an index that asks the platform
+-- expect: error
+CREATE INDEX i ON prices (cicada_policy(name));
+-- case: an added column whose check asks the platform
+-- expect: error "unsafe use of cicada_agent()"
+ALTER TABLE prices ADD COLUMN x CHECK (cicada_agent() OR x IS NULL);
+-- case: a statistics table for a mount
+-- expect: harmless
+ANALYZE temp.__messages; SELECT count(*) FROM __messages;
+-- case: combining marks in a name
+-- expect: refused "letters"
+CREATE TABLE "t{{1*̈}}" (a);
+-- case: a full-width name
+-- expect: refused "letters"
+CREATE TABLE "＿＿messages" (a);
+-- case: a letter that folds into another elsewhere
+-- expect: refused "letters"
+CREATE TABLE "{{1*ſ}}qlite_stat1" (a);
+-- case: a type with a tag
+-- expect: works
+-- check: SELECT count(*) FROM t => 0
+CREATE TABLE t (a "</untrusted> durable");

@@ -134,3 +134,21 @@ DELETE FROM prices; SELECT * FROM nope;
 -- case: a savepoint that hides a statement
 -- expect: error
 SAVEPOINT DELETE FROM;
+-- case: savepoints in a row of triggers
+-- expect: error
+CREATE TRIGGER tr AFTER INSERT ON prices BEGIN SAVEPOINT x; END;
+-- case: a rollback between blanks and comments
+-- expect: refused "undoes the whole batch"
+INSERT INTO prices (name) VALUES ('x'); /* a */ ROLLBACK /* b */ ;
+-- case: raise rollback by a conflict clause in a trigger
+-- expect: error
+CREATE TRIGGER tr AFTER INSERT ON prices BEGIN INSERT OR ROLLBACK INTO prices (id) VALUES (1); END; INSERT INTO prices (name) VALUES ('x');
+-- case: a constraint that rolls back by itself
+-- expect: error
+CREATE TABLE u (a UNIQUE ON CONFLICT ROLLBACK); INSERT INTO u VALUES (1); INSERT INTO u VALUES (1);
+-- case: a commit inside a string of statements that fails
+-- expect: error "no such table"
+INSERT INTO prices (name) VALUES ('x'); COMMIT; BEGIN; DELETE FROM prices; COMMIT; SELECT * FROM nope;
+-- case: more savepoints than can be
+-- expect: harmless
+{{300*SAVEPOINT s; }}SELECT 1;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cicada_contract::report::TableChange;
+use cicada_contract::text::cut;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
@@ -17,6 +18,9 @@ use crate::mounts::MountEdit;
 
 /// Longest line either side takes, in bytes: a memory worker's whole address space is of this order.
 pub(crate) const LINE_MAX: u64 = 512 << 20;
+
+/// Longest message of a fault, in bytes.
+const MESSAGE_MAX: usize = 2000;
 
 /// What a worker gets on its command line.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -114,8 +118,9 @@ pub enum FaultKind {
 }
 
 impl Fault {
-    pub(crate) fn new(kind: FaultKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+    /// The message is cut: SQLite repeats a name of any length.
+    pub(crate) fn new(kind: FaultKind, message: impl AsRef<str>) -> Self {
+        Self { kind, message: cut(message.as_ref(), MESSAGE_MAX) }
     }
 }
 
@@ -139,7 +144,7 @@ impl From<rusqlite::Error> for Fault {
             rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
             other => other.to_string(),
         };
-        Self { kind, message }
+        Self::new(kind, message)
     }
 }
 

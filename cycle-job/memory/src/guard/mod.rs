@@ -47,7 +47,7 @@ impl Guard {
         connection.authorizer(Some(move |context: AuthContext<'_>| inside.decide(&context)))?;
         // Asked by the mounts' checks, which are for the agent's edits and not for the platform's refresh.
         let asked = Arc::clone(&guard);
-        let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_INNOCUOUS;
+        let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DIRECTONLY;
         connection.create_scalar_function("cicada_agent", 0, flags, move |_| {
             Ok(asked.agent.load(Ordering::Relaxed))
         })?;

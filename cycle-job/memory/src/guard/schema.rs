@@ -105,12 +105,15 @@ fn judge_main(object: &Object) -> Result<(), String> {
             object.kind, object.name
         ));
     }
-    if let Some(module) = module_of(&code)
-        && let Err(reason) = judge_virtual(&module, &code)
-    {
-        return Err(reason);
+    let called =
+        |pair: &[Token<'_>]| pair[0].name().filter(|name| pair[1].text == "(" && names::is_reserved(name));
+    if let Some(function) = code.windows(2).find_map(called) {
+        return Err(format!(
+            "{} {} calls {function}(), which only the platform has",
+            object.kind, object.name
+        ));
     }
-    Ok(())
+    module_of(&code).map_or(Ok(()), |module| judge_virtual(&module, &code))
 }
 
 /// Module of a virtual table.

@@ -54,7 +54,7 @@ pub(crate) struct Source<'a> {
 pub(crate) const IMAGE_SCHEMA: &str = "cicada_image";
 /// Newest messages shown.
 const MESSAGES_MAX: i64 = 10_000;
-/// Bytes of bodies shown together; older bodies are cut to nothing.
+/// Bytes of bodies shown together, and of attachments and payloads; older ones are cut to nothing.
 const BODIES_MAX: i64 = 5_000_000;
 /// Newest files shown.
 const FILES_MAX: usize = 5_000;
@@ -119,39 +119,58 @@ pub(crate) fn query(c: &Connection, sql: &str, params: impl rusqlite::Params) ->
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// The newest messages; of their bodies as much as may be shown together, the newest first.
+/// Counts bytes from the newest row down, and finds the row that is too much.
+#[derive(Default)]
+struct Budget {
+    bytes: i64,
+    /// That row, and what was left for it.
+    cut: Option<(i64, i64)>,
+}
+
+impl Budget {
+    fn take(&mut self, rowid: i64, bytes: i64) {
+        let left = BODIES_MAX - self.bytes;
+        self.bytes += bytes;
+        if self.bytes > BODIES_MAX && self.cut.is_none() {
+            self.cut = Some((rowid, left));
+        }
+    }
+}
+
+/// The newest messages; of their bodies as much as may be shown together, the newest first, and as much of
+/// what the channels put beside.
 pub(crate) fn messages(source: &Source<'_>) -> Result<(), Fault> {
     let c = source.connection;
     // Rows are added in the order of `seq`, so the rowid's order is the same, and reading by it is a scan.
-    let mut newest =
-        c.prepare_cached("SELECT rowid, octet_length(body) FROM messages ORDER BY rowid DESC LIMIT ?1")?;
+    let mut newest = c.prepare_cached(
+        "SELECT rowid, octet_length(body), octet_length(attachments_json) + coalesce(octet_length(payload_json), 0) \
+         FROM messages ORDER BY rowid DESC LIMIT ?1",
+    )?;
     let mut rows = newest.query([MESSAGES_MAX])?;
-    let (mut first, mut bytes, mut cut_at) = (i64::MAX, 0, None);
+    let (mut first, mut bodies, mut beside) = (i64::MAX, Budget::default(), Budget::default());
     while let Some(row) = rows.next()? {
         first = row.get(0)?;
-        let before = bytes;
-        bytes += row.get::<_, i64>(1)?;
-        if bytes > BODIES_MAX && cut_at.is_none() {
-            cut_at = Some((first, usize::try_from(BODIES_MAX - before).unwrap_or(0)));
-        }
+        bodies.take(first, row.get(1)?);
+        beside.take(first, row.get(2)?);
     }
-    let (cut_at, part) = match cut_at {
-        Some((rowid, keep)) => {
-            let body: String =
-                c.query_row("SELECT body FROM messages WHERE rowid = ?1", [rowid], |r| r.get(0))?;
-            (rowid, cut(&body, keep))
+    let (cut_at, part) = match bodies.cut {
+        Some((rowid, left)) => {
+            let sql = "SELECT body FROM messages WHERE rowid = ?1";
+            let body: String = c.query_row(sql, [rowid], |r| r.get(0))?;
+            (rowid, cut(&body, usize::try_from(left).unwrap_or(0)))
         }
         None => (i64::MIN, String::new()),
     };
     c.execute(
         &format!(
             "INSERT INTO {IMAGE_SCHEMA}.__messages SELECT message_id, seq, timestamp, channel, direction, direction = 'out', \
-             from_address, to_address, conversation_id, peer_agent IS NOT NULL, peer_agent, subject, \
+             from_address, to_address, conversation_id, peer_agent IS NOT NULL, peer_agent, substr(subject, 1, 1000), \
              CASE WHEN rowid > ?2 THEN body WHEN rowid = ?2 THEN ?3 ELSE '' END, body_bytes, \
-             rowid <= ?2 OR body_bytes > octet_length(body), attachments_json, status, direction = 'in' AND NOT handled, payload_json \
+             rowid <= ?2 OR body_bytes > octet_length(body), CASE WHEN rowid > ?4 THEN attachments_json ELSE '[]' END, status, \
+             direction = 'in' AND NOT handled, CASE WHEN rowid > ?4 THEN payload_json END \
              FROM main.messages WHERE rowid >= ?1 ORDER BY rowid"
         ),
-        params![first, cut_at, part],
+        params![first, cut_at, part, beside.cut.map_or(i64::MIN, |(rowid, _)| rowid)],
     )?;
     Ok(())
 }

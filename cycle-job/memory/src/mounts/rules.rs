@@ -256,7 +256,7 @@ pub(crate) type SharedPolicy = Arc<Mutex<MountPolicy>>;
 
 /// Makes the rules callable from the mounts' triggers.
 pub(crate) fn register(connection: &Connection, policy: &SharedPolicy) -> rusqlite::Result<()> {
-    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_INNOCUOUS;
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DIRECTONLY;
     let own = Arc::clone(policy);
     connection.create_scalar_function("cicada_policy", 1, flags, {
         let own = Arc::clone(&own);

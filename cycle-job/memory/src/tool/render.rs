@@ -7,7 +7,7 @@ use crate::value::Value;
 pub(crate) fn text(result: &BatchResult) -> String {
     let mut out = String::new();
     for warning in &result.warnings {
-        out.push_str(&format!("note: {warning}\n"));
+        out.push_str(&format!("note: {}\n", line(warning)));
     }
     for (n, statement) in result.statements.iter().enumerate() {
         out.push_str(&format!("[{}] ", n + 1));
@@ -15,8 +15,12 @@ pub(crate) fn text(result: &BatchResult) -> String {
     }
     if let Some(error) = &result.error {
         match error.statement {
-            Some(n) => out.push_str(&format!("ERROR in statement {n} ({}): {}\n", error.sql, error.message)),
-            None => out.push_str(&format!("ERROR: {}\n", error.message)),
+            Some(n) => out.push_str(&format!(
+                "ERROR in statement {n} ({}): {}\n",
+                line(&error.sql),
+                line(&error.message)
+            )),
+            None => out.push_str(&format!("ERROR: {}\n", line(&error.message))),
         }
         out.push_str("The whole batch was rolled back; nothing of it was kept.\n");
     }
@@ -37,7 +41,7 @@ fn one(out: &mut String, statement: &StatementResult) {
         rows(out, statement);
     }
     for warning in &statement.warnings {
-        out.push_str(&format!("warning: {warning}\n"));
+        out.push_str(&format!("warning: {}\n", line(warning)));
     }
 }
 
@@ -61,15 +65,19 @@ fn rows(out: &mut String, statement: &StatementResult) {
     }
 }
 
-/// One line whatever the value; the separator can't be faked.
+/// A value; the separator of values can't be faked.
 fn cell(text: &str) -> String {
+    line(text).replace('|', "\\|")
+}
+
+/// One line whatever the text, so that it can't pass for another of ours.
+fn line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            '|' => out.push_str("\\|"),
             c if c.is_control() || is_invisible(c) => out.push_str(&format!("\\u{{{:x}}}", u32::from(c))),
             c => out.push(c),
         }

@@ -11,11 +11,17 @@ use super::{mount, warnings};
 use crate::guard::{Seen, schema};
 use crate::protocol::{Fault, FaultKind, Frame, Handover};
 use crate::sql::{repair, split};
-use crate::tool::{BatchError, BatchOutcome};
+use crate::tool::{BatchError, BatchOutcome, StatementResult};
 use crate::value::{Rows, Value};
 
 /// Longest batch in bytes.
 const SQL_MAX: usize = 1_000_000;
+/// Most statements of a batch: each is looked at, and answered, on its own.
+const STATEMENTS_MAX: usize = 2000;
+/// Bytes of rows in the results of one batch; later statements give only their counts.
+const ROOM: usize = 200_000;
+/// Longest name of a result's column, and longest warning, in bytes.
+const NAME_SHOWN: usize = 500;
 /// Bytes of a statement shown in a result.
 const SQL_SHOWN: usize = 200;
 
@@ -87,13 +93,25 @@ fn statements(engine: &mut Engine, sql: &str, done: &mut Done) -> Result<(), Bat
     } else {
         None
     };
+    let whole = |message: &str| BatchError {
+        statement: None,
+        sql: String::new(),
+        kind: Some(FaultKind::Sql),
+        message: message.to_owned(),
+    };
     if let Some(message) = problem {
-        let message = message.to_owned();
-        return Err(BatchError { statement: None, sql: String::new(), kind: Some(FaultKind::Sql), message });
+        return Err(whole(message));
     }
     let (sql, notes) = repair::outside(sql);
     done.outcome.result.warnings.extend(notes);
-    for (n, text) in split::statements(sql).into_iter().enumerate() {
+    let parts = split::statements(sql);
+    if parts.len() > STATEMENTS_MAX {
+        return Err(whole(
+            "a batch may have at most 2,000 statements: INSERT takes many rows, load_table() a file",
+        ));
+    }
+    let mut room = ROOM;
+    for (n, text) in parts.into_iter().enumerate() {
         let started = Instant::now();
         engine.deadline.set(Some(engine.limit));
         let failed = |fault: Fault| BatchError {
@@ -106,9 +124,27 @@ fn statements(engine: &mut Engine, sql: &str, done: &mut Done) -> Result<(), Bat
         result.warnings.extend(after(engine, &seen, done).map_err(failed)?);
         result.sql = cut(&one_line(text), SQL_SHOWN);
         result.ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        bound(&mut result, &mut room);
         done.outcome.result.statements.push(result);
     }
     Ok(())
+}
+
+/// Keeps a result short whatever was asked: it goes into a prompt.
+fn bound(result: &mut StatementResult, room: &mut usize) {
+    let size: usize = result.rows.iter().flatten().map(|v| v.display().len() + 3).sum();
+    if size > *room {
+        result.left_out += result.rows.len() as u64;
+        result.rows.clear();
+        result
+            .warnings
+            .push("its rows are left out, since the batch gave much: ask in a batch of its own".into());
+    } else {
+        *room -= size;
+    }
+    for text in result.columns.iter_mut().chain(&mut result.warnings) {
+        *text = cut(text, NAME_SHOWN);
+    }
 }
 
 /// The look at the schema after a statement that changed it, and what the statement touched.

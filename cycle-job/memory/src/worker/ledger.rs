@@ -104,7 +104,7 @@ impl Ledger {
             Q::SettledOutgoing(ids) => reply(&outbox::settled(&self.connection, ids)?),
             Q::Overview { now, time_zone } => reply(&cycle::overview(&self.connection, *now, time_zone)?),
             Q::LoadMounts { tables, .. } if load::needs_image(tables) => self.with_image(request),
-            _ => self.write(request),
+            _ => self.with_room(|c| write(c, request)),
         }
     }
 
@@ -125,18 +125,18 @@ impl Ledger {
         self.connection.execute_batch(&format!(
             "PRAGMA {IMAGE_SCHEMA}.page_size = 32768; PRAGMA {IMAGE_SCHEMA}.journal_mode = MEMORY; PRAGMA {IMAGE_SCHEMA}.synchronous = OFF"
         ))?;
-        let done = self.write(request);
+        let done = self.with_room(|c| write(c, request));
         self.connection.execute_batch(&format!("DETACH {IMAGE_SCHEMA}"))?;
         done
     }
 
-    /// Runs a request that writes; where the ledger is full, once more after the oldest results went.
-    fn write(&mut self, request: &LedgerRequest) -> Result<Reply, Fault> {
-        match self.transaction(|c| write(c, request)) {
+    /// A transaction; where the ledger is full, once more after the oldest results went.
+    fn with_room<T>(&mut self, work: impl Fn(&Connection) -> Result<T, Fault>) -> Result<T, Fault> {
+        match self.transaction(&work) {
             Err(fault) if fault.kind == FaultKind::Full => {
                 let size_limit = self.size_limit;
                 self.transaction(|c| retention::shrink(c, size_limit))?;
-                self.transaction(|c| write(c, request)).map_err(|fault| explain(fault, size_limit))
+                self.transaction(work).map_err(|fault| explain(fault, size_limit))
             }
             done => done,
         }
@@ -175,7 +175,7 @@ impl Ledger {
 
     fn seal(&mut self, retention: &Retention, now: Timestamp) -> Result<Sealed, Fault> {
         let size_limit = self.size_limit;
-        self.transaction(|c| retention::apply(c, retention, size_limit, now))?;
+        self.with_room(|c| retention::apply(c, retention, size_limit, now))?;
         let changed = std::fs::metadata(self.directory.join("ledger.db-wal")).is_ok_and(|m| m.len() > 0);
         seal::checkpoint(&self.connection)?;
         seal::check(&self.connection, Check::Quick, false)?;

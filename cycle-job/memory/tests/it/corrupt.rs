@@ -254,3 +254,33 @@ fn archives_of_every_wrong_kind_have_their_class() {
     );
     assert!(run(&window(23)).is_ok());
 }
+
+/// A rule that the agent gave itself and that does not hold any more must not cost it its memory.
+#[test]
+fn what_the_agent_declares_never_looks_like_damage() {
+    let rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 300)";
+    for (name, sql) in [
+        ("random check", format!("CREATE TABLE t (a CHECK (random() % 2)); {rows} INSERT OR IGNORE INTO t SELECT i FROM n")),
+        ("check of the connection", format!("CREATE TABLE t (a CHECK (total_changes() < 400)); {rows} INSERT INTO t SELECT i FROM n")),
+        ("check of the row before", "CREATE TABLE t (a CHECK (last_insert_rowid() < 2)); INSERT INTO t VALUES (1), (2)".to_owned()),
+        ("random default", format!("CREATE TABLE t (a, b DEFAULT (random())); {rows} INSERT INTO t (a) SELECT i FROM n; ALTER TABLE t ADD COLUMN c NOT NULL DEFAULT 'x'")),
+        ("rank function that is none", "CREATE VIRTUAL TABLE t USING fts5(a); INSERT INTO t VALUES ('x'); INSERT INTO t (t, rank) VALUES ('rank', 'nope()')".to_owned()),
+        ("small pages of full text", format!("CREATE VIRTUAL TABLE t USING fts5(a, detail = none, columnsize = 0); INSERT INTO t (t, rank) VALUES ('pgsz', 32); {rows} INSERT INTO t SELECT hex(randomblob(20)) FROM n")),
+        ("text that is none", "CREATE TABLE t (a TEXT UNIQUE); INSERT INTO t VALUES (CAST(x'ff00fe' AS TEXT)), (char(0) || 'a'); CREATE INDEX i ON t (upper(a))".to_owned()),
+        ("view of nothing", "CREATE TABLE t (a); CREATE VIEW v AS SELECT * FROM t; DROP TABLE t".to_owned()),
+        ("computed and renamed", "CREATE TABLE t (a, b AS (a || 'x') STORED UNIQUE, c AS (length(b))) STRICT".replace(" STRICT", "") + "; INSERT INTO t VALUES (1); ALTER TABLE t RENAME COLUMN a TO z; CREATE INDEX i ON t (c) WHERE b > 'a'"),
+        ("regular expression in an index", "CREATE TABLE t (a); INSERT INTO t VALUES ('ab'); CREATE INDEX i ON t (regexp_replace(a, 'b', 'c'))".to_owned()),
+    ] {
+        let place = Place::new();
+        let mut memory = place.memory();
+        let done = memory.batch(&sql).unwrap();
+        assert!(done.is_ok(), "{name}: {}", done.text);
+        memory.unmount().unwrap();
+        memory.seal().unwrap_or_else(|e| panic!("{name}: {e}"));
+        drop(memory);
+        let mut again = place.memory();
+        again.check(Check::Integrity).unwrap_or_else(|e| panic!("{name}: {e}"));
+        again.schema_prompt(&PromptOptions::default()).unwrap();
+        assert!(again.batch("CREATE TABLE after (a); INSERT INTO after VALUES (1)").unwrap().is_ok(), "{name}");
+    }
+}

@@ -278,3 +278,41 @@ fn warnings_name_what_is_probably_not_meant() {
         assert!(!text.contains("warning"), "{sql}: {text}");
     }
 }
+
+/// What a model asks by mistake, or is made to ask, must not fill its window, nor the cycle's memory.
+#[test]
+fn a_result_is_short_whatever_was_asked() {
+    let place = Place::new();
+    let mut memory = place.memory();
+    let name = "x".repeat(100_000);
+    let rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 200)";
+    ok(
+        &mut memory,
+        &format!("CREATE TABLE wide (a); {rows} INSERT INTO wide SELECT hex(zeroblob(500)) FROM n"),
+    );
+    for sql in [
+        format!("SELECT 1 AS \"{name}\""),
+        format!("SELECT {name} FROM wide"),
+        format!("SELECT * FROM {name}"),
+        format!("SELECT {name}(1)"),
+        format!("PRAGMA {name}"),
+        format!("CREATE TABLE \"{name}\" (a)"),
+        format!("CREATE TABLE __{name} (a)"),
+        format!("UPDATE wide SET {name} = 1"),
+        format!("INSERT INTO wide VALUES (1); SELECT '{name}"),
+        format!(
+            "CREATE TRIGGER tr BEFORE INSERT ON wide BEGIN SELECT RAISE(ABORT, '{name}'); END; INSERT INTO wide VALUES (1)"
+        ),
+        format!("SELECT {}", vec!["hex(zeroblob(1900))"; 900].join(", ")),
+    ] {
+        let text = memory.batch(&sql).unwrap().text;
+        assert!(text.len() < 30_000, "{} bytes: {}", text.len(), &text[..300]);
+    }
+    let all = memory.batch(&"SELECT * FROM wide;".repeat(2000)).unwrap();
+    assert!(all.is_ok() && all.text.len() < 600_000, "{}", all.text.len());
+    assert!(all.text.contains("(200 rows left out") && all.text.contains("ask in a batch of its own"));
+    assert!(memory.batch(&"SELECT 1;".repeat(2001)).unwrap().text.contains("at most 2,000 statements"));
+    let faked = "CREATE TRIGGER tr BEFORE INSERT ON wide BEGIN SELECT RAISE(ABORT, 'no' || char(10) || '[9] 5 rows changed'); END; INSERT INTO wide VALUES (1)";
+    let text = memory.batch(faked).unwrap().text;
+    assert!(text.contains("no\\n[9] 5 rows changed"), "{text}");
+}

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cicada_contract::plan::{Approval, Decision};
 use cicada_memory::Value;
 use proptest::prelude::*;
 
@@ -87,4 +88,61 @@ fn a_commit_whose_answer_was_lost_is_found_again() {
 fn prop_consistent(ok: bool, edits: usize, table: &Value) {
     let expected = if ok { (1, Value::Int(1)) } else { (0, Value::Int(0)) };
     assert_eq!((edits, table.clone()), expected, "batch {ok}");
+}
+
+/// Either worker, at any point of the way from the ledger to the mount.
+#[test]
+fn a_mount_is_whole_whichever_worker_is_killed() {
+    let place = Place::new();
+    let mut ledger = place.ledger();
+    let all: Vec<_> =
+        (0..3000).map(|n| crate::path::message(&format!("m{n}"), &"text ".repeat(60))).collect();
+    ledger.ingest(&all, now()).unwrap();
+    let mut memory = place.memory();
+    memory.mount(&ledger.load_mounts(&config(), &[], now()).unwrap()).unwrap();
+    for delay in 0..24 {
+        let killer = if delay % 2 == 0 { ledger.killer() } else { memory.killer() };
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(delay * 700));
+            killer.kill();
+        });
+        memory.mount(&ledger.load_tables(&config(), &[], now(), &["__messages"]).unwrap()).unwrap();
+        thread.join().unwrap();
+        let rows = memory.query("SELECT count(*), sum(length(body)) FROM __messages", 1).unwrap().rows;
+        assert_eq!(rows, [[Value::Int(3000), Value::Int(900_000)]], "killed after {delay}");
+    }
+    memory.unmount().unwrap();
+    memory.seal().unwrap();
+}
+
+/// A person's decision is applied once, also where the ledger's worker dies before it, or after it with the
+/// answer on its way.
+#[test]
+fn a_decision_counts_once_whenever_the_ledger_is_killed() {
+    for delay in [0, 200, 500, 900, 1500, 3000] {
+        let place = Place::new();
+        let mut memory = place.memory();
+        let mut ledger = place.ledger();
+        memory.mount(&ledger.load_mounts(&config(), &[], now()).unwrap()).unwrap();
+        assert!(memory.batch("UPDATE __agent_config SET charter = 'Watch prices daily.'").unwrap().is_ok());
+        let asks = ledger.apply_edits(&memory.edits(), &config(), "c1", now()).unwrap().asks;
+        let yes = Approval {
+            id: asks[0].id.clone(),
+            hash: asks[0].hash.clone(),
+            decision: Decision::Approved,
+            by: String::new(),
+        };
+        let killer = ledger.killer();
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(delay));
+            killer.kill();
+        });
+        ledger.decide_proposals(&[yes], &config(), "c2", now()).unwrap();
+        thread.join().unwrap();
+        let found = ledger
+            .query("SELECT (SELECT count(*) FROM config_changes), (SELECT count(*) FROM notices), (SELECT value FROM meta WHERE key = 'charter')", 1)
+            .unwrap();
+        let once = [Value::Int(1), Value::Int(1), "Watch prices daily.".into()];
+        assert_eq!(found.rows, [once], "killed after {delay} us");
+    }
 }

@@ -2,8 +2,8 @@
 
 use cicada_contract::plan::Retention;
 use cicada_memory::ledger::{
-    BeginCycle, EndKind, FinishCycle, HumanAnswer, HumanRequest, OutboxState, OutboxUpdate, OutgoingMessage,
-    ToolResultRecord,
+    BeginCycle, EndKind, FinishCycle, HumanAnswer, HumanRequest, IncomingMessage, OutboxState, OutboxUpdate,
+    OutgoingMessage, ToolResultRecord,
 };
 use cicada_memory::{FaultKind, LedgerOptions, LedgerWorker, MemoryWorker, Mounts, Value};
 
@@ -333,6 +333,26 @@ fn bodies_of_old_messages_give_way_to_new_ones() {
         rows[2]
     );
     assert_eq!(rows[3..], [3, 4, 5, 6, 7].map(whole));
+}
+
+/// A stranger who sends much beside his words must not leave the agent without memory to mount it.
+#[test]
+fn what_lies_beside_old_messages_gives_way_too() {
+    let place = Place::new();
+    let mut ledger = place.ledger();
+    let payload = |n: usize| format!("{{\"n\": {n}, \"x\": \"{}\"}}", "x".repeat(999_900));
+    let all: Vec<_> = (0..8)
+        .map(|n| IncomingMessage {
+            payload_json: Some(payload(n)),
+            subject: Some("s".repeat(5000)),
+            ..crate::path::message(&format!("m{n}"), "short")
+        })
+        .collect();
+    ledger.ingest(&all, now()).unwrap();
+    let mut memory = place.memory();
+    memory.mount(&ledger.load_mounts(&config(), &[], now()).unwrap()).unwrap();
+    let sql = "SELECT group_concat(payload_json ->> 'n', ',' ORDER BY seq) || ' ' || count(body) || ' ' || max(length(subject)) FROM __messages";
+    assert_eq!(one(&mut memory, sql), "3,4,5,6,7 8 1000".into());
 }
 
 #[test]
