@@ -215,3 +215,24 @@ SELECT load_table('deep.json', 'h');
 -- case: binary file as CSV
 -- expect: error "cells"
 SELECT load_table('binary.csv', 'h');
+-- case: the image of the mounts as a file to load
+-- expect: error
+SELECT load_table('../mounts.db', 'x');
+-- case: the ledger as a file to load
+-- expect: error
+SELECT load_table('../../ledger/ledger.db', 'x');
+-- case: a device as a file to load
+-- expect: error
+SELECT load_table('/dev/zero', 'x');
+-- case: the environment as a file to load
+-- expect: error
+SELECT load_table('/proc/self/environ', 'x');
+-- case: attach behind EXPLAIN
+-- expect: refused "out of reach"
+EXPLAIN ATTACH 'x.db' AS x;
+-- case: attach behind EXPLAIN QUERY PLAN
+-- expect: refused
+EXPLAIN QUERY PLAN ATTACH 'x.db' AS x;
+-- case: vacuum behind EXPLAIN
+-- expect: harmless
+EXPLAIN VACUUM INTO 'x.db';

@@ -152,3 +152,31 @@ INSERT INTO prices (name) VALUES ('x'); COMMIT; BEGIN; DELETE FROM prices; COMMI
 -- case: more savepoints than can be
 -- expect: harmless
 {{300*SAVEPOINT s; }}SELECT 1;
+-- case: a byte order mark before the batch
+-- expect: harmless
+﻿SELECT 1;
+-- case: blanks that are none
+-- expect: error
+DELETE FROM prices;
+-- case: a semicolon of another script
+-- expect: error
+DELETE FROM prices；
+-- case: a hidden letter in a keyword
+-- expect: error
+DEL​ETE FROM prices;
+-- case: a comment that hides a statement's end
+-- expect: error "no such table"
+DELETE FROM prices /* ; */ WHERE id = 1 -- ; COMMIT
+; SELECT * FROM nope;
+-- case: a comment in a comment
+-- expect: error
+DELETE FROM prices; /* a /* b */ c */
+-- case: a trigger that ends the batch early
+-- expect: error
+CREATE TRIGGER tr AFTER INSERT ON prices BEGIN DELETE FROM prices; END; END; COMMIT; SELECT * FROM nope;
+-- case: a name that is a keyword of transactions
+-- expect: error "no such table"
+CREATE TABLE t ("commit" INT, "rollback" INT); INSERT INTO t ("commit") VALUES (1); SELECT * FROM nope;
+-- case: a deferred constraint and a commit of the model's own
+-- expect: error "deferred foreign key"
+CREATE TABLE p (a PRIMARY KEY); CREATE TABLE c (a REFERENCES p DEFERRABLE INITIALLY DEFERRED); INSERT INTO c VALUES (9); COMMIT; BEGIN; SELECT 1;
