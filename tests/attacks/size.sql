@@ -18,7 +18,7 @@ CREATE TABLE t AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n
 INSERT INTO notes SELECT hex(randomblob(2000)) || ' ' || hex(randomblob(2000)) FROM (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 2000) SELECT i FROM n);
 -- case: many tables
 -- expect: stopped "sizeLimit"
-{{1500*CREATE TABLE IF NOT EXISTS t1 (a); DROP TABLE t1; }} CREATE TABLE t AS SELECT zeroblob(9000000) AS b;
+{{900*CREATE TABLE IF NOT EXISTS t1 (a); DROP TABLE t1; }} CREATE TABLE t AS SELECT zeroblob(9000000) AS b;
 -- case: a row at the length limit
 -- expect: stopped
 INSERT INTO prices (name) VALUES (zeroblob(17000000));
