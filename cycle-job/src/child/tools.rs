@@ -30,7 +30,7 @@ pub(super) async fn call(folder: &Path, tool: &str, arguments: Value) -> Result<
     let result = called.map_err(|e| ChildError::Mcp(crate::failure::chain(&e)))?;
     for block in &result.content {
         if let ContentBlock::Text(text) = block {
-            println!("{}", text.text);
+            println!("{}", text.text.trim_end_matches('\n'));
         }
     }
     let _ = client.cancel().await;
