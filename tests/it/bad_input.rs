@@ -110,7 +110,7 @@ fn a_corrupt_archive_stops_the_agent() {
         "worker",
         "restore_corrupt",
         "MemoryCorrupt",
-        &format!("{} has SHA-256 ", snapshot["memory"]["key"].as_str().unwrap()),
+        &format!("snapshot {} is damaged; ", snapshot["id"].as_str().unwrap()),
     );
     // The ledger may tell of the failure in a snapshot of its own; the memory stays the one that it was.
     assert_eq!(folder.current()["memory"], snapshot["memory"]);

@@ -54,7 +54,7 @@ fn an_evicted_pod_loses_nothing() {
 }
 
 /// Fills the memory of a process's container from within its cgroup. The kernel then kills the largest
-/// process that it may, and this one asks to be taken last.
+/// process that it may, which this one never is: a pod with equal requests and limits is nearly protected itself.
 fn hog_beside(pid: i32) -> std::process::Child {
     let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let of = |start: &str, root: &str| {
@@ -64,7 +64,7 @@ fn hog_beside(pid: i32) -> std::process::Child {
     let procs = of("memory:", "/sys/fs/cgroup/memory")
         .or_else(|| of(":", "/sys/fs/cgroup"))
         .expect("a memory cgroup");
-    let script = format!("echo -999 > /proc/self/oom_score_adj; echo $$ > {procs}; exec tail /dev/zero");
+    let script = format!("echo -1000 > /proc/self/oom_score_adj; echo $$ > {procs}; exec tail /dev/zero");
     std::process::Command::new("sh").args(["-ec", &script]).spawn().unwrap()
 }
 
