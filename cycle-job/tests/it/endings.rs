@@ -344,7 +344,7 @@ async fn a_large_result_goes_when_no_snapshot_knows_it_any_more() {
     tokio::spawn(async move { axum::serve(listener, app).await });
     let get = call("http_request", json!({"method": "GET", "url": format!("http://127.0.0.1:{port}/")}));
     let large = turn(vec![get, finish("done")]);
-    for (snapshots, left) in [(1, 0), (30, 1)] {
+    for (snapshots, stays) in [(1, false), (30, true)] {
         let server = server(vec![vec![large.clone()], vec![turn(vec![finish("done")])]]).await;
         let mut agent = Agent::with_model(Provider::OpenAICompatible, &server.url);
         agent.config.http.allowed_hosts =
@@ -355,11 +355,12 @@ async fn a_large_result_goes_when_no_snapshot_knows_it_any_more() {
         let retention = &mut agent.config.memory.retention;
         (retention.tool_results, retention.snapshots) = (0, snapshots);
         agent.cycle().await;
-        assert_eq!(agent.ledger("SELECT blob_key FROM dropped_blobs").await, [[blobs[0].clone()]]);
-        assert_eq!(agent.list("blobs/").await, blobs, "the snapshot before still names it");
+        let dropped = agent.ledger("SELECT blob_key FROM dropped_blobs").await;
+        assert!(dropped.iter().any(|row| row[0] == blobs[0]), "{dropped:?}");
+        assert!(agent.list("blobs/").await.contains(&blobs[0]), "the snapshot before still names it");
         for _ in 0..2 {
             assert_eq!(agent.cycle().await.outcome, Outcome::Done, "{}", agent.log());
         }
-        assert_eq!(agent.list("blobs/").await.len(), left, "with {snapshots} snapshots");
+        assert_eq!(agent.list("blobs/").await.contains(&blobs[0]), stays, "with {snapshots} snapshots");
     }
 }
