@@ -76,6 +76,11 @@ pub struct PersistentAgentSpec {
     /// What the agent may change about itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub self_management: Option<SelfManagement>,
+    /// Proposals of the agent that a person approves, each `<proposal>-<hash>` as `status.proposals` shows them.
+    /// For Git; by hand the annotation cicada.dev/approve does the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 12, max = 160)), extend("x-kubernetes-list-type" = "set"))]
+    pub approvals: Vec<String>,
     /// Texts that the agent reads when it needs them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]

@@ -19,6 +19,10 @@ pub struct PersistentAgentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub state: Option<State>,
+    /// The instance of the operator that works on this agent: namespace and name of its Lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub operator: Option<String>,
     /// Its schedules in one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 300))]
@@ -202,6 +206,10 @@ pub struct ActiveCycle {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Time>")]
     pub since: Option<Timestamp>,
+    /// Location of the memory that it works on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub store: Option<String>,
 }
 
 /// The newest cycle that ended.
@@ -268,6 +276,10 @@ pub struct MemoryStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Time>")]
     pub checked_at: Option<Timestamp>,
+    /// Location that was looked at in vain after `store` was no longer what the manifest names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub looked: Option<String>,
     /// The restore that was applied last: snapshot and token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 300))]

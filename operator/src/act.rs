@@ -12,7 +12,7 @@ use cicada_operator_core::{
     job::{self, JobInput, Purpose},
     names,
     observed::CycleView,
-    plan::{plan_config, plan_run},
+    plan::{plan_config, plan_run, store_location},
     spec::{SpecError, sizes},
 };
 use jiff::Timestamp;
@@ -62,6 +62,7 @@ pub async fn act(
         Action::StartReportJob { cycle } => {
             start_job(context, agent, cycles, &cycle, &[], Purpose::Report).await
         }
+        Action::StartLook => start_look(context, agent).await,
         Action::SetCycle { cycle, status } => set_cycle(context, &namespace, &cycle, &status).await,
         Action::DeleteCycle { cycle } => {
             let api = context.api::<AgentCycle>(&namespace);
@@ -127,6 +128,7 @@ pub async fn set_cycle(
     status: &AgentCycleStatus,
 ) -> Result<(), Error> {
     may_act(context)?;
+    let status = context.schema.known("AgentCycle", status.clone());
     let body = json!({
         "apiVersion": AgentCycle::api_version(&()), "kind": AgentCycle::kind(&()),
         "metadata": {"name": cycle.name, "namespace": namespace, "uid": cycle.uid},
@@ -232,6 +234,36 @@ async fn start_job(
         }
     }
     Ok(())
+}
+
+/// Creates ConfigMap and Job of a look into the store. It belongs to the agent, and has its UID in the place
+/// of a cycle's.
+async fn start_look(context: &Context, agent: &PersistentAgent) -> Result<(), Error> {
+    let (namespace, name) = (agent.namespace().unwrap_or_default(), agent.name_any());
+    let uid = agent.uid().unwrap_or_default();
+    let invalid = |e: SpecError| Error::Invalid { what: "plan", message: e.to_string() };
+    let mut config = plan_config(agent, &context.config.defaults).map_err(invalid)?;
+    config.owner.namespace_uid = context.index().namespace_uid(&namespace);
+    let (rendered, sha256) = config.render();
+    let run = plan_run(agent, &[], &sha256);
+    ensure_config_map(context, agent, &rendered, &sha256).await?;
+    let job = job::build_job(&JobInput {
+        namespace: &namespace,
+        agent: &name,
+        spec: &agent.spec,
+        sizes: &sizes(&agent.spec).map_err(invalid)?,
+        config: &config,
+        config_sha256: &sha256,
+        run_plan: &serde_json::to_string(&run).unwrap_or_default(),
+        inline_config: None,
+        name: names::look_job(&name, &uid, &store_location(&config.store)),
+        owner: owner(agent),
+        mode: &run.mode,
+        cycle_uid: Some(&uid),
+        purpose: Purpose::Report,
+        defaults: &context.config.defaults,
+    });
+    create_job(context, &namespace, &job, &uid).await
 }
 
 /// The whole cycle. One of our own is known from its view; another's is read, since it may hold texts.
@@ -419,7 +451,7 @@ pub async fn tell(context: &Context, agent: &PersistentAgent, notes: Vec<Note>) 
         let event = Event {
             type_: if note.warning { EventType::Warning } else { EventType::Normal },
             reason: note.reason.to_owned(),
-            note: Some(cicada_contract::text::cut(&note.text, 1024)),
+            note: Some(text_of(&note, &context.config.runbook_url)),
             action: "Cycle".into(),
             secondary,
         };
@@ -429,5 +461,40 @@ pub async fn tell(context: &Context, agent: &PersistentAgent, notes: Vec<Note>) 
     }
 }
 
+/// Its text, then the page that says what to do. An event takes 1024 bytes.
+fn text_of(note: &Note, runbook_url: &str) -> String {
+    let link = match &note.heading {
+        Some(heading) if !runbook_url.is_empty() => format!(" ({runbook_url}#{})", heading.to_lowercase()),
+        _ => String::new(),
+    };
+    format!("{}{link}", cicada_contract::text::cut(&note.text, 1024usize.saturating_sub(link.len())))
+}
+
 /// Shared by those who hold an agent over several steps.
 pub type Agent = Arc<PersistentAgent>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_ends_with_the_page_that_says_what_to_do() {
+        let mut note = Note {
+            warning: true,
+            reason: "SawCompletedJob",
+            text: "x".repeat(2000),
+            cycle: None,
+            count: 1,
+            heading: Some("MemoryMissing".into()),
+        };
+        let text = text_of(&note, "https://example.com/runbook.md");
+        assert!(
+            text.len() <= 1024 && text.ends_with(" (https://example.com/runbook.md#memorymissing)"),
+            "{text}"
+        );
+        assert!(!text_of(&note, "").contains("memorymissing"));
+        note.heading = None;
+        note.text = "done".into();
+        assert_eq!(text_of(&note, "https://example.com"), "done");
+    }
+}

@@ -49,6 +49,13 @@ pub struct RunArgs {
     /// Filter of the log, e.g. `info` or `cicada_operator=debug`.
     #[arg(long, env = "CICADA_LOG", default_value = "info")]
     pub log: String,
+    /// Seconds after which each watch is begun anew. Less than a load balancer in between lets a silent
+    /// connection stand, which many drop after 240 s without a word to either side.
+    #[arg(long, env = "CICADA_WATCH_TIMEOUT", default_value_t = 180, value_parser = clap::value_parser!(u32).range(5..=200))]
+    pub watch_timeout: u32,
+    /// Work on agents on which another instance of the operator works, too.
+    #[arg(long, hide = true)]
+    pub share: bool,
     /// Agents that are worked on at the same time.
     #[arg(long, env = "CICADA_CONCURRENCY", default_value_t = 16)]
     pub concurrency: usize,

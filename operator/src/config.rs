@@ -16,6 +16,8 @@ pub struct Config {
     pub hold: Option<String>,
     /// How many cycles may run at once.
     pub capacity: Capacity,
+    /// Page with one heading for each reason; events link to it. Empty: no link.
+    pub runbook_url: String,
 }
 
 /// How many cycles may run at once; 0 = any number.

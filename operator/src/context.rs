@@ -8,7 +8,10 @@ use kube::{
     runtime::events::{Recorder, Reporter},
 };
 
-use crate::{config::Config, health::Health, index::Index, lease::Holder, metrics::Metrics, queue::Queue};
+use crate::{
+    args::RunArgs, config::Config, foreign::Foreign, health::Health, index::Index, lease::Holder,
+    metrics::Metrics, queue::Queue, schema::Schema,
+};
 
 /// What all parts of the operator share.
 pub struct Context {
@@ -30,17 +33,28 @@ pub struct Context {
     pub lease: Holder,
     /// Namespaces that are watched; empty = all.
     pub namespaces: Vec<String>,
+    /// Seconds after which each watch is begun anew.
+    pub watch_timeout: u32,
+    /// Name of this instance: namespace and name of its Lease.
+    pub instance: String,
+    /// Agents of other instances are worked on, too.
+    pub share: bool,
+    /// What is known of other instances.
+    pub foreign: Foreign,
+    /// Fields that the served definitions lack.
+    pub schema: Schema,
 }
 
 impl Context {
     /// With an empty index.
     pub fn new(
         client: Client,
+        kube_config: kube::Config,
         config: Config,
-        lease: Holder,
+        args: &RunArgs,
         identity: &str,
-        namespaces: Vec<String>,
     ) -> Self {
+        let lease = Holder::new(client.clone(), kube_config, &args.namespace, &args.lease, identity);
         let reporter = Reporter {
             controller: crate::FIELD_MANAGER.into(),
             instance: Some(identity.to_owned()).filter(|i| !i.is_empty()),
@@ -54,7 +68,12 @@ impl Context {
             health: Health::default(),
             metrics: Metrics::default(),
             lease,
-            namespaces,
+            namespaces: args.watch_namespaces.iter().filter(|n| !n.is_empty()).cloned().collect(),
+            watch_timeout: args.watch_timeout,
+            instance: format!("{}/{}", args.namespace, args.lease),
+            share: args.share,
+            foreign: Foreign::default(),
+            schema: Schema::default(),
         }
     }
 

@@ -6,9 +6,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A watch's server ends it after this long; the client starts the next. Below the idle timeout of
-/// common load balancers (240 s), which drop silent connections without a word.
-pub const WATCH_TIMEOUT: Duration = Duration::from_mins(3);
 /// A watch that has only failed for this long makes the process unhealthy.
 const WATCH_FAULT: Duration = Duration::from_mins(5);
 /// A failing watch is retried twice a minute at least: one that was silent for longer works again.

@@ -12,12 +12,13 @@ use cicada_operator_core::{
     names,
     observed::{CycleView, JobView, Waiting},
     result::JobEnd,
+    spec::OperatorDefaults,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt as _;
 
-use crate::stored::{StoredAgent, StoredCycle, version};
+use crate::stored::{Credential, StoredAgent, StoredCycle, version};
 
 /// Namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -81,6 +82,8 @@ pub struct Index {
     had_job: HashSet<String>,
     holds: HashMap<Arc<str>, String>,
     namespace_uids: HashMap<Arc<str>, String>,
+    /// How many agents of a namespace sign in with each credential.
+    signed: HashMap<(Arc<str>, Credential), usize>,
 }
 
 impl Index {
@@ -113,17 +116,52 @@ impl Index {
         let stored = StoredAgent::new(agent);
         let older = self.agents.get(&key).is_some_and(|k| k.uid == stored.uid && k.version > stored.version);
         if !older && !self.gone.contains_key(&*stored.uid) {
-            self.agents.insert(key.clone(), stored);
+            *self.signed.entry((key.namespace.clone(), stored.credential.clone())).or_default() += 1;
+            let before = self.agents.insert(key.clone(), stored);
+            self.signed_out(&key, before);
         }
         key
+    }
+
+    /// An agent is no longer what it was.
+    fn signed_out(&mut self, key: &Key, before: Option<StoredAgent>) {
+        let Some(before) = before else { return };
+        let place = (key.namespace.clone(), before.credential);
+        if let Some(count) = self.signed.get_mut(&place) {
+            *count -= 1;
+            if *count == 0 {
+                self.signed.remove(&place);
+            }
+        }
+    }
+
+    /// Another agent of the namespace signs in to its store with the same Secret.
+    pub fn shares_credentials(&self, key: &Key, defaults: &OperatorDefaults) -> bool {
+        let Some(agent) = self.agents.get(key) else { return false };
+        let default =
+            defaults.store.as_ref().and_then(|s| s.s3.as_ref()?.credentials.as_ref()?.secret_name.as_deref());
+        let secret = match &agent.credential {
+            Credential::Default => default,
+            Credential::Secret(name) => Some(&**name),
+            Credential::Other => None,
+        };
+        let Some(secret) = secret else { return false };
+        let count = |credential| self.signed.get(&(key.namespace.clone(), credential)).copied().unwrap_or(0);
+        let by_default = if default == Some(secret) { count(Credential::Default) } else { 0 };
+        count(Credential::Secret(secret.into())) + by_default > 1
     }
 
     /// Forgets an agent.
     pub fn remove_agent(&mut self, key: &Key, uid: Option<&str>, now: Timestamp) {
         if uid.is_none_or(|uid| self.agents.get(key).is_some_and(|a| &*a.uid == uid)) {
-            self.agents.remove(key);
+            self.drop_agent(key);
         }
         self.gone.extend(uid.map(|u| (u.to_owned(), now)));
+    }
+
+    fn drop_agent(&mut self, key: &Key) {
+        let before = self.agents.remove(key);
+        self.signed_out(key, before);
     }
 
     /// The agent of this key, without its long texts.
@@ -328,7 +366,7 @@ impl Index {
             Kind::Agent => {
                 let stale: Vec<_> = self.agents.keys().filter(is_stale).cloned().collect();
                 for key in &stale {
-                    self.agents.remove(key);
+                    self.drop_agent(key);
                 }
                 stale
             }

@@ -148,3 +148,35 @@ fn a_list_removes_what_is_gone_but_not_what_we_made_meanwhile() {
     index.put_cycle(&cycle("old", "1", None), now);
     assert_eq!(index.cycles(&agent, "u").len(), 2);
 }
+
+#[test]
+fn agents_of_one_namespace_with_one_secret_share_it() {
+    let defaults = |secret: &str| -> OperatorDefaults {
+        let store = json!({"s3": {"bucket": "b", "credentials": {"secretName": secret}}});
+        serde_json::from_value(json!({"store": store})).unwrap()
+    };
+    let (same, other) = (defaults("cicada-store"), defaults("another"));
+    let named = |name: &str, namespace: &str, secret: Option<&str>| {
+        let mut agent = agent(name, "1");
+        agent.metadata.name = Some(name.into());
+        agent.metadata.namespace = Some(namespace.into());
+        let store = |s: &str| json!({"s3": {"bucket": "b", "credentials": {"secretName": s}}});
+        agent.spec.store = secret.map(|s| serde_json::from_value(store(s)).unwrap());
+        agent
+    };
+    let mut index = Index::default();
+    let one = index.put_agent(named("one", "n", None));
+    index.put_agent(named("far", "m", None));
+    assert!(!index.shares_credentials(&one, &same), "another namespace has another Secret");
+    let two = index.put_agent(named("two", "n", Some("cicada-store")));
+    assert!(index.shares_credentials(&one, &same) && index.shares_credentials(&two, &same));
+    assert!(!index.shares_credentials(&one, &other) && !index.shares_credentials(&two, &other));
+    let mut edited = named("two", "n", Some("its-own"));
+    edited.metadata.resource_version = Some("2".into());
+    index.put_agent(edited);
+    assert!(!index.shares_credentials(&one, &same));
+    let three = index.put_agent(named("three", "n", None));
+    assert!(index.shares_credentials(&one, &same));
+    index.remove_agent(&three, Some("three"), Timestamp::UNIX_EPOCH);
+    assert!(!index.shares_credentials(&one, &same));
+}

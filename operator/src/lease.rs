@@ -6,7 +6,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         coordination::v1::{Lease, LeaseSpec},
@@ -21,25 +21,35 @@ use kube::{
 use tokio::time::Instant;
 
 /// Seconds after which another replica may take over.
-pub const TTL: i32 = 15;
+pub const TTL: u64 = 15;
 /// Time between two renewals.
 pub const RENEW: Duration = Duration::from_secs(5);
+/// A request about the Lease that has no answer by then is tried again on another connection: one that
+/// died without a word never answers.
+pub const ANSWER: Duration = Duration::from_secs(3);
 /// A replica that could not renew for this long stops acting, before another one may start.
 const TRUST: Duration = Duration::from_secs(11);
 
 /// What to write if `me` may hold the Lease now; None if another holder is alive.
-pub fn claim(current: Option<&LeaseSpec>, me: &str, now: Timestamp) -> Option<LeaseSpec> {
+///
+/// `unchanged` is for how long, by our own monotonic clock, the holder has written nothing. The times in
+/// the Lease are for people: a clock that steps by an hour must not make a living holder look dead.
+pub fn claim(
+    current: Option<&LeaseSpec>,
+    me: &str,
+    unchanged: Duration,
+    now: Timestamp,
+) -> Option<LeaseSpec> {
     let current = current.cloned().unwrap_or_default();
     let holder = current.holder_identity.as_deref().filter(|h| !h.is_empty());
     let mine = holder == Some(me);
-    let ttl = SignedDuration::from_secs(current.lease_duration_seconds.unwrap_or(TTL).into());
-    let alive = current.renew_time.as_ref().is_some_and(|t| t.0 + ttl > now);
-    if holder.is_some() && !mine && alive {
+    let ttl = current.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(TTL);
+    if holder.is_some() && !mine && unchanged < Duration::from_secs(ttl) {
         return None;
     }
     Some(LeaseSpec {
         holder_identity: Some(me.to_owned()),
-        lease_duration_seconds: Some(TTL),
+        lease_duration_seconds: i32::try_from(TTL).ok(),
         acquire_time: if mine { current.acquire_time } else { Some(MicroTime(now)) },
         renew_time: Some(MicroTime(now)),
         lease_transitions: Some(current.lease_transitions.unwrap_or(0) + i32::from(!mine)),
@@ -50,23 +60,55 @@ pub fn claim(current: Option<&LeaseSpec>, me: &str, now: Timestamp) -> Option<Le
 /// One replica's side of the Lease.
 #[derive(Debug)]
 pub struct Holder {
-    api: Api<Lease>,
+    /// Makes a client whose pool holds no connection that may have died.
+    config: kube::Config,
+    api: Mutex<Api<Lease>>,
     namespace: String,
     name: String,
     me: String,
     /// When the newest successful renewal was *sent*: its effect can't be older.
     renewed: Mutex<Option<Instant>>,
+    /// The resourceVersion that was seen last, and since when it has stood.
+    seen: Mutex<Option<(String, Instant)>>,
 }
 
 impl Holder {
     /// For a Lease of this name.
-    pub fn new(client: Client, namespace: &str, name: &str, me: &str) -> Self {
+    pub fn new(client: Client, config: kube::Config, namespace: &str, name: &str, me: &str) -> Self {
         Self {
-            api: Api::namespaced(client, namespace),
+            api: Mutex::new(Api::namespaced(client, namespace)),
+            config,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             me: me.to_owned(),
             renewed: Mutex::new(None),
+            seen: Mutex::new(None),
+        }
+    }
+
+    fn api(&self) -> Api<Lease> {
+        self.api.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    /// Goes on with a fresh connection: a pool may hold several that died without a word, and each would cost
+    /// one try.
+    pub fn reconnect(&self) {
+        match Client::try_from(self.config.clone()) {
+            Ok(client) => {
+                *self.api.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+                    Api::namespaced(client, &self.namespace);
+            }
+            Err(error) => tracing::warn!(error = %error, "could not make a client for the lease"),
+        }
+    }
+
+    /// For how long the Lease has had this resourceVersion, as far as we have seen.
+    fn unchanged(&self, lease: Option<&Lease>) -> Duration {
+        let version = lease.and_then(|l| l.metadata.resource_version.clone()).unwrap_or_default();
+        let mut seen = self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match seen.as_ref().filter(|(known, _)| *known == version) {
+            Some((_, since)) => since.elapsed(),
+            None => seen.insert((version, Instant::now())).1.elapsed(),
         }
     }
 
@@ -91,8 +133,10 @@ impl Holder {
     /// Takes or renews the Lease; true if this replica holds it now.
     pub async fn tick(&self, now: Timestamp) -> Result<bool, kube::Error> {
         let sent = Instant::now();
-        let seen = self.api.get_opt(&self.name).await?;
-        let Some(spec) = claim(seen.as_ref().and_then(|l| l.spec.as_ref()), &self.me, now) else {
+        let seen = self.api().get_opt(&self.name).await?;
+        let unchanged = self.unchanged(seen.as_ref());
+        let spec = seen.as_ref().and_then(|l| l.spec.as_ref());
+        let Some(spec) = claim(spec, &self.me, unchanged, now) else {
             return Ok(false);
         };
         let held = self.write(seen.as_ref(), spec).await?;
@@ -105,7 +149,7 @@ impl Holder {
     /// Lets the next replica start at once.
     pub async fn release(&self) -> Result<(), kube::Error> {
         *self.renewed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
-        let seen = self.api.get_opt(&self.name).await?;
+        let seen = self.api().get_opt(&self.name).await?;
         let Some(mut spec) = seen.as_ref().and_then(|l| l.spec.clone()) else { return Ok(()) };
         if spec.holder_identity.as_deref() != Some(&self.me) {
             return Ok(());
@@ -124,8 +168,8 @@ impl Holder {
         let parameters =
             PostParams { field_manager: Some(crate::FIELD_MANAGER.into()), ..PostParams::default() };
         let written = match seen {
-            Some(_) => self.api.replace(&self.name, &parameters, &lease).await,
-            None => self.api.create(&parameters, &lease).await,
+            Some(_) => self.api().replace(&self.name, &parameters, &lease).await,
+            None => self.api().create(&parameters, &lease).await,
         };
         match written {
             Ok(_) => Ok(true),
@@ -141,23 +185,42 @@ mod tests {
 
     #[test]
     fn takes_a_free_one_keeps_its_own_waits_for_a_live_one_takes_a_dead_one() {
-        let t0: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let after = |s| t0 + SignedDuration::from_secs(s);
-        let a = claim(None, "a", t0).unwrap();
-        assert!(claim(Some(&a), "b", after(14)).is_none());
-        let kept = claim(Some(&a), "a", after(3)).unwrap();
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let after = Duration::from_secs;
+        let a = claim(None, "a", after(0), now).unwrap();
+        assert!(claim(Some(&a), "b", after(14), now).is_none());
+        let kept = claim(Some(&a), "a", after(3), now).unwrap();
         assert_eq!(
             (kept.lease_transitions, kept.acquire_time.clone()),
             (a.lease_transitions, a.acquire_time.clone())
         );
-        assert_eq!(claim(Some(&a), "b", after(16)).unwrap().lease_transitions, Some(2));
+        assert_eq!(claim(Some(&a), "b", after(16), now).unwrap().lease_transitions, Some(2));
         // agent-sandbox#1249: without a release every rollout waited for the Lease to run out.
         let released = LeaseSpec { holder_identity: None, ..a };
-        assert!(claim(Some(&released), "b", after(1)).is_some());
+        assert!(claim(Some(&released), "b", after(1), now).is_some());
+    }
+
+    /// kubernetes#23731: a step of the clock made two leaders.
+    #[test]
+    fn a_step_of_the_clock_takes_the_lease_from_nobody() {
+        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let a = claim(None, "a", Duration::ZERO, now).unwrap();
+        for hours in [-1, 1] {
+            let stepped = now + jiff::SignedDuration::from_hours(hours);
+            assert!(claim(Some(&a), "b", Duration::from_secs(5), stepped).is_none());
+            assert!(claim(Some(&a), "b", Duration::from_secs(TTL), stepped).is_some());
+        }
     }
 
     #[test]
     fn a_replica_stops_acting_before_another_may_start() {
-        assert!(TRUST + RENEW / 2 < Duration::from_secs(u64::try_from(TTL).unwrap()));
+        assert!(TRUST + RENEW / 2 < Duration::from_secs(TTL));
+    }
+
+    /// A connection that died costs one try, not the Lease.
+    #[test]
+    fn one_lost_answer_does_not_cost_the_lease() {
+        let next_try = RENEW + ANSWER + crate::run::ASK;
+        assert!(next_try + Duration::from_secs(1) < TRUST);
     }
 }

@@ -11,6 +11,7 @@ pub mod args;
 pub mod config;
 pub mod context;
 pub mod error;
+pub mod foreign;
 pub mod health;
 pub mod index;
 pub mod lease;

@@ -9,6 +9,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use cicada_operator_core::decide::Ended;
+
 use crate::index::Key;
 
 /// Labels of an agent.
@@ -25,11 +27,12 @@ impl AgentLabels {
         StateLabels { namespace: self.namespace.clone(), agent: self.agent.clone(), state: state.to_owned() }
     }
 
-    fn result(&self, result: &str) -> ResultLabels {
+    fn result(&self, result: &str, outcome: &str) -> ResultLabels {
         ResultLabels {
             namespace: self.namespace.clone(),
             agent: self.agent.clone(),
             result: result.to_owned(),
+            outcome: outcome.to_owned(),
         }
     }
 }
@@ -49,6 +52,15 @@ pub struct ResultLabels {
     pub agent: String,
     /// Reason of the cycle's end.
     pub result: String,
+    /// What the agent said of it; empty where it said nothing.
+    pub outcome: String,
+}
+
+/// Label of a part of a cycle.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct PhaseLabels {
+    /// `whole`, or a phase of the cycle job.
+    pub phase: String,
 }
 
 /// Labels of an outcome of ours.
@@ -61,7 +73,7 @@ pub struct KindLabels {
 #[derive(Debug, Default)]
 struct Series {
     state: Option<&'static str>,
-    results: BTreeSet<String>,
+    results: BTreeSet<(String, String)>,
 }
 
 type FloatGauge = Gauge<f64, AtomicU64>;
@@ -86,6 +98,10 @@ pub struct Metrics {
     pub missed_slots: Family<AgentLabels, Counter>,
     /// Cycles that ended.
     pub cycles: Family<ResultLabels, Counter>,
+    /// How long cycles take, whole and by phase; of all agents together, since a histogram has many series.
+    pub cycle_seconds: Family<PhaseLabels, Histogram, fn() -> Histogram>,
+    /// How long an agent's newest cycle took.
+    pub last_cycle_seconds: Family<AgentLabels, Gauge>,
     /// Time of the last success, in seconds since the Unix epoch.
     pub last_success: Family<AgentLabels, FloatGauge>,
     /// Time between two slots, for "no success in two intervals".
@@ -110,6 +126,8 @@ pub struct Metrics {
     pub objects: Family<KindLabels, Gauge>,
     /// 1 if this replica holds the Lease.
     pub leader: Gauge,
+    /// Looks at agents that another instance works on.
+    pub foreign: Family<KindLabels, Counter>,
     /// 1 if the served schema lacks a field that is written.
     pub schema_outdated: Gauge,
 }
@@ -139,6 +157,8 @@ impl Default for Metrics {
             creation_skew_seconds: seconds(),
             missed_slots: Family::default(),
             cycles: Family::default(),
+            cycle_seconds: Family::new_with_constructor(cycle_histogram),
+            last_cycle_seconds: Family::default(),
             last_success: Family::default(),
             expected_interval: Family::default(),
             memory_bytes: Family::default(),
@@ -151,11 +171,17 @@ impl Default for Metrics {
             state: Family::default(),
             objects: Family::default(),
             leader: Gauge::default(),
+            foreign: Family::default(),
             schema_outdated: Gauge::default(),
         };
         this.register();
         this
     }
+}
+
+/// From a statement's time to the longest `limits.timeout`.
+fn cycle_histogram() -> Histogram {
+    Histogram::new([0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0])
 }
 
 impl Metrics {
@@ -172,6 +198,8 @@ impl Metrics {
         );
         r.register("missed_slots", "Slots that were skipped", self.missed_slots.clone());
         r.register("cycles", "Cycles that ended, by result", self.cycles.clone());
+        r.register("cycle_seconds", "How long cycles take, whole and by phase", self.cycle_seconds.clone());
+        r.register("last_cycle_seconds", "How long the newest cycle took", self.last_cycle_seconds.clone());
         r.register("last_success_timestamp_seconds", "Time of the last success", self.last_success.clone());
         r.register("expected_interval_seconds", "Time between two slots", self.expected_interval.clone());
         r.register("memory_bytes", "Bytes of the memory", self.memory_bytes.clone());
@@ -188,6 +216,7 @@ impl Metrics {
         r.register("agent_state", "1 in the state in which an agent is", self.state.clone());
         r.register("objects", "Agents and cycles that are known", self.objects.clone());
         r.register("leader", "1 if this replica holds the Lease", self.leader.clone());
+        r.register("foreign", "Looks at agents of another instance", self.foreign.clone());
         r.register(
             "schema_outdated",
             "1 if the served schema lacks a field that is written",
@@ -213,6 +242,7 @@ impl Metrics {
     pub fn forget(&self, key: &Key) {
         let labels = AgentLabels::from(key);
         self.missed_slots.remove(&labels);
+        self.last_cycle_seconds.remove(&labels);
         self.last_success.remove(&labels);
         self.expected_interval.remove(&labels);
         self.memory_bytes.remove(&labels);
@@ -226,16 +256,27 @@ impl Metrics {
         if let Some(state) = series.state {
             self.state.remove(&labels.state(state));
         }
-        for result in &series.results {
-            self.cycles.remove(&labels.result(result));
+        for (result, outcome) in &series.results {
+            self.cycles.remove(&labels.result(result, outcome));
         }
     }
 
-    /// Counts a cycle that ended.
-    pub fn ended(&self, labels: &AgentLabels, result: &str) {
-        self.cycles.get_or_create(&labels.result(result)).inc();
+    /// Counts a cycle that ended, and its time.
+    #[expect(clippy::cast_precision_loss, reason = "a cycle takes no millions of years")]
+    pub fn ended(&self, labels: &AgentLabels, ended: &Ended) {
+        let (result, outcome) = (ended.result.clone(), ended.outcome.clone());
+        self.cycles.get_or_create(&labels.result(&result, &outcome)).inc();
+        let seconds = i64::try_from(ended.seconds).unwrap_or(i64::MAX);
+        self.last_cycle_seconds.get_or_create(labels).set(seconds);
+        let observe = |phase: &str, seconds: f64| {
+            self.cycle_seconds.get_or_create(&PhaseLabels { phase: phase.to_owned() }).observe(seconds);
+        };
+        observe("whole", ended.seconds as f64);
+        for (phase, ms) in &ended.phases {
+            observe(phase, *ms as f64 / 1000.0);
+        }
         let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
-        series.entry(labels.clone()).or_default().results.insert(result.to_owned());
+        series.entry(labels.clone()).or_default().results.insert((result, outcome));
     }
 
     /// Shows the state of an agent, and no other.
@@ -249,5 +290,61 @@ impl Metrics {
             self.state.remove(&labels.state(before));
         }
         self.state.get_or_create(&labels.state(state)).set(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended() -> Ended {
+        Ended {
+            result: "Completed".into(),
+            outcome: "done".into(),
+            seconds: 12,
+            phases: vec![("persist".into(), 1500), ("execute".into(), 9000)],
+        }
+    }
+
+    #[test]
+    fn a_cycle_is_counted_by_result_and_outcome_and_timed_by_phase() {
+        let metrics = Metrics::default();
+        let key = Key::new("shop", "price-watch");
+        metrics.ended(&AgentLabels::from(&key), &ended());
+        let text = metrics.render();
+        for line in [
+            r#"cicada_cycles_total{namespace="shop",agent="price-watch",result="Completed",outcome="done"} 1"#,
+            r#"cicada_last_cycle_seconds{namespace="shop",agent="price-watch"} 12"#,
+            r#"cicada_cycle_seconds_sum{phase="whole"} 12.0"#,
+            r#"cicada_cycle_seconds_sum{phase="persist"} 1.5"#,
+            r#"cicada_cycle_seconds_count{phase="execute"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    /// velero c7c441364: series of what was deleted stayed for ever.
+    #[test]
+    fn no_series_names_an_agent_that_is_gone() {
+        let metrics = Metrics::default();
+        let (gone, stays) = (Key::new("n", "gone"), Key::new("n", "stays"));
+        for key in [&gone, &stays] {
+            let labels = AgentLabels::from(key);
+            metrics.ended(&labels, &ended());
+            metrics.show_state(&labels, "Idle");
+            metrics.missed_slots.get_or_create(&labels).inc();
+            for family in [&metrics.last_success, &metrics.expected_interval, &metrics.cost_today] {
+                family.get_or_create(&labels).set(1.0);
+            }
+            for family in
+                [&metrics.memory_bytes, &metrics.archive_bytes, &metrics.tokens, &metrics.pending_deliveries]
+            {
+                family.get_or_create(&labels).set(1);
+            }
+        }
+        metrics.forget(&gone);
+        let text = metrics.render();
+        assert!(!text.contains("\"gone\""), "{text}");
+        assert_eq!(text.lines().filter(|l| l.contains("\"stays\"")).count(), 11, "{text}");
     }
 }

@@ -1,7 +1,11 @@
 //! From status and notes to metrics.
 
 use cicada_crds::PersistentAgent;
-use cicada_operator_core::{agent_status::DELIVERY_FAILED, decide::Note, due};
+use cicada_operator_core::{
+    agent_status::DELIVERY_FAILED,
+    decide::{Ended, Note},
+    due,
+};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
@@ -54,10 +58,10 @@ fn interval(agent: &PersistentAgent) -> Option<f64> {
     agent.spec.schedules.iter().filter_map(of).min_by(f64::total_cmp)
 }
 
-/// Counts a cycle that ended.
-pub fn ended(context: &Context, agent: &PersistentAgent, reason: &str) {
+/// Counts a cycle that ended, and its time.
+pub fn ended(context: &Context, agent: &PersistentAgent, ended: &Ended) {
     let labels = AgentLabels { namespace: agent.namespace().unwrap_or_default(), agent: agent.name_any() };
-    context.metrics.ended(&labels, reason);
+    context.metrics.ended(&labels, ended);
 }
 
 /// Counts what is told.

@@ -4,7 +4,7 @@ use cicada_contract::CycleReport;
 use cicada_operator_core::{
     active::FIRST_LOOK,
     job::{CONTAINER, Purpose},
-    observed::{JobView, ReportJob, Waiting},
+    observed::{JobView, LookView, ReportJob, Waiting},
     result::JobEnd,
 };
 use jiff::Timestamp;
@@ -52,17 +52,33 @@ pub async fn delete_job(context: &Context, agent_uid: &str) -> Result<Option<Job
 }
 
 async fn report_job(context: &Context, cycle_uid: &str) -> Result<Option<ReportJob>, kube::Error> {
-    let Some((key, entry)) = context.index().job(cycle_uid, Purpose::Report) else { return Ok(None) };
+    let found = context.index().job(cycle_uid, Purpose::Report);
+    match found {
+        Some((key, entry)) => Ok(Some(read_report(context, &key, &entry).await?)),
+        None => Ok(None),
+    }
+}
+
+async fn read_report(context: &Context, key: &Key, entry: &JobEntry) -> Result<ReportJob, kube::Error> {
     if entry.ended.is_none() {
-        return Ok(Some(ReportJob::Running));
+        return Ok(ReportJob::Running);
     }
     let end = match entry.view.end.clone() {
         Some(end) => end,
-        None => end_of(context, &key, &entry).await?,
+        None => end_of(context, key, entry).await?,
     };
-    context.index().job_ended(&key, end.clone());
+    context.index().job_ended(key, end.clone());
     let report = end.message.as_deref().and_then(|m| CycleReport::parse(m).ok());
-    Ok(Some(ReportJob::Ended(Box::new(report))))
+    Ok(ReportJob::Ended(Box::new(report)))
+}
+
+/// The Job that looks into the store for an agent: it has the agent's UID in the place of a cycle's.
+pub async fn look(context: &Context, agent_uid: &str) -> Result<Option<LookView>, kube::Error> {
+    let found = context.index().job(agent_uid, Purpose::Report);
+    let Some((key, entry)) = found else { return Ok(None) };
+    let found = read_report(context, &key, &entry).await?;
+    let JobView { name, uid, deleting, .. } = entry.view;
+    Ok(Some(LookView { name, uid, deleting, found }))
 }
 
 async fn pods(context: &Context, job: &Key) -> Result<Vec<Pod>, kube::Error> {

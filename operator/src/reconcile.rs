@@ -16,7 +16,7 @@ use cicada_operator_core::{
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
-use crate::{act, context::Context, error::Error, index::Key, numbers, observe};
+use crate::{act, context::Context, error::Error, foreign, index::Key, numbers, observe};
 
 /// Most steps in one look. A cycle's way takes four; more means that something does not settle.
 const STEPS: usize = 12;
@@ -24,6 +24,8 @@ const STEPS: usize = 12;
 const TIMEOUT: Duration = Duration::from_mins(1);
 /// A cycle may come before its agent (`kubectl apply` of a folder); after this long it has none.
 const ORPHAN_GRACE: SignedDuration = SignedDuration::from_secs(60);
+/// An agent of another instance is looked at again after this long: that instance may have gone.
+const FOREIGN_WAIT: SignedDuration = SignedDuration::from_secs(60);
 /// A forbidden Job (quota, policy) is tried again after this long.
 const FORBIDDEN_WAIT: SignedDuration = SignedDuration::from_secs(60);
 
@@ -36,6 +38,9 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Timestamp, Error>
 
 async fn steps(context: &Context, key: &Key) -> Result<Timestamp, Error> {
     let Some(mut agent) = ({ context.index().agent(key) }) else { return orphans(context, key).await };
+    if foreign::is_at_work(context, &agent).await {
+        return Ok(Timestamp::now() + FOREIGN_WAIT);
+    }
     let mut fresh = false;
     for _ in 0..STEPS {
         let now = Timestamp::now();
@@ -89,6 +94,7 @@ async fn observe_and_decide(
         Some(_) => observe::delete_job(context, &uid).await?,
         None => None,
     };
+    let look = observe::look(context, &uid).await?;
     know_active_cycle(context, key, agent).await?;
     let (cycles, environment, job_vanished) = {
         let index = context.index();
@@ -99,6 +105,9 @@ async fn observe_and_decide(
             hold: context.config.hold.clone().or_else(|| index.hold(&key.namespace)),
             full: (capacity.cycles > 0 && all >= capacity.cycles)
                 || (capacity.cycles_per_namespace > 0 && here >= capacity.cycles_per_namespace),
+            looks: true,
+            instance: Some(context.instance.clone()),
+            shares_credentials: index.shares_credentials(key, &context.config.defaults),
         };
         (index.cycles(key, &uid), environment, active.as_ref().is_some_and(|c| index.job_vanished(c)))
     };
@@ -109,10 +118,13 @@ async fn observe_and_decide(
         job_vanished,
         delete_job: delete_job.as_ref(),
         delete_refused,
+        look: look.as_ref(),
         environment: &environment,
         defaults: &context.config.defaults,
     };
-    Ok((decide(&seen, now), cycles))
+    let mut plan = decide(&seen, now);
+    plan.status = context.schema.known("PersistentAgent", plan.status);
+    Ok((plan, cycles))
 }
 
 /// An active cycle that the index lacks was deleted, which ends its Job: that is only believed of the API
@@ -137,7 +149,6 @@ async fn apply(
     plan: Plan,
     changed: bool,
 ) -> Result<(), Error> {
-    let ended: Vec<_> = plan.actions.iter().filter_map(ended_reason).collect();
     for action in plan.actions {
         let active = agent.status.as_ref().and_then(|s| s.active_cycle.as_ref());
         if let (Action::DeleteJob { .. }, Some(active)) = (&action, active) {
@@ -163,25 +174,13 @@ async fn apply(
         *agent = Arc::new(act::set_agent(context, agent, &plan.status).await?);
     }
     if !plan.defer_status {
-        for reason in &ended {
-            numbers::ended(context, agent, reason);
+        if let Some(ended) = &plan.ended {
+            numbers::ended(context, agent, ended);
         }
         numbers::told(context, agent, &plan.notes);
         act::tell(context, agent, plan.notes).await;
     }
     Ok(())
-}
-
-/// Reason of a cycle that this action ends.
-fn ended_reason(action: &Action) -> Option<String> {
-    match action {
-        Action::SetCycle { status, .. }
-            if status.phase.is_some_and(Phase::is_terminal) && status.lead.is_none() =>
-        {
-            status.reason.clone()
-        }
-        _ => None,
-    }
 }
 
 /// A start that the API server refuses is the cycle's end or its reason to wait, not an endless loop.
@@ -248,7 +247,7 @@ async fn end_cycle(
     end: &CycleEnd,
     now: Timestamp,
 ) -> Result<Timestamp, Error> {
-    let environment = Environment::default();
+    let environment = Environment { instance: Some(context.instance.clone()), ..Environment::default() };
     let plan = {
         let held = agent.clone();
         let seen = Observed {
@@ -258,10 +257,13 @@ async fn end_cycle(
             job_vanished: false,
             delete_job: None,
             delete_refused: None,
+            look: None,
             environment: &environment,
             defaults: &context.config.defaults,
         };
-        end_active(&seen, end, now)
+        let mut plan = end_active(&seen, end, now);
+        plan.status = context.schema.known("PersistentAgent", plan.status);
+        plan
     };
     apply(context, agent, cycles, plan, true).await?;
     Ok(now)

@@ -8,8 +8,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client};
+use kube::{Api, Client, client::ClientBuilder};
 use tokio::signal::unix::{SignalKind, signal};
+use tower::timeout::TimeoutLayer;
 
 use crate::{
     args::RunArgs,
@@ -17,13 +18,17 @@ use crate::{
     context::Context,
     error::Error,
     index::Key,
-    lease::{Holder, RENEW},
+    lease::{ANSWER, RENEW},
     metrics::KindLabels,
     reconcile, server, tidy, watch,
 };
 
-/// How often a replica without the Lease asks for it: the gap of a rollout.
-const ASK: Duration = Duration::from_secs(1);
+/// How often a replica without the Lease asks for it: the gap of a rollout. Also the wait after a renewal
+/// that failed.
+pub(crate) const ASK: Duration = Duration::from_secs(1);
+/// Longest wait for the headers of an answer. A watch that is begun on a pooled connection which died
+/// without a word would else wait for ever.
+const HEADERS: Duration = Duration::from_secs(30);
 /// Time between two looks whether everything is listed.
 const LISTING: Duration = Duration::from_millis(50);
 /// Time between two sweeps.
@@ -47,7 +52,11 @@ struct Memo {
 /// Runs until SIGTERM, or until the Lease is lost. Here and not in the program, which would compile all of
 /// it once more.
 pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(args))
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let code = runtime.block_on(serve(args));
+    // Without waiting for anything: who lost the Lease must not go on with what was in hand.
+    runtime.shutdown_background();
+    code
 }
 
 async fn serve(args: RunArgs) -> anyhow::Result<ExitCode> {
@@ -56,12 +65,11 @@ async fn serve(args: RunArgs) -> anyhow::Result<ExitCode> {
         kube::Config::infer().await.context("found neither a service account nor a kubeconfig")?;
     // Our own waits know what a failure means; the client's own would block a look for minutes.
     kube_config.default_retry = false;
-    let client = Client::try_from(kube_config).context("could not make a client")?;
+    let builder = ClientBuilder::try_from(kube_config.clone()).context("could not make a client")?;
+    let client = builder.with_layer(&TimeoutLayer::new(HEADERS)).build();
     let identity = identity(&args.identity);
-    let holder = Holder::new(client.clone(), &args.namespace, &args.lease, &identity);
-    let namespaces: Vec<String> = args.watch_namespaces.iter().filter(|n| !n.is_empty()).cloned().collect();
-    let config = with_cluster_name(config, &client, &namespaces).await?;
-    let context = Arc::new(Context::new(client, config, holder, &identity, namespaces));
+    let config = with_cluster_name(config, &client, &args.watch_namespaces).await?;
+    let context = Arc::new(Context::new(client, kube_config, config, &args, &identity));
     tracing::info!(identity, namespaces = ?context.namespaces, store = context.config.defaults.store.is_some(), "starting");
     crate::schema::check(&context).await;
     for watch in watch::start(&context) {
@@ -99,7 +107,7 @@ async fn with_cluster_name(
         return Ok(config);
     }
     anyhow::ensure!(
-        namespaces.is_empty(),
+        namespaces.iter().all(String::is_empty),
         "with --watch-namespaces the configuration must set defaults.cluster"
     );
     let system = Api::<Namespace>::all(client.clone())
@@ -114,10 +122,10 @@ async fn with_cluster_name(
 async fn lead(context: &Arc<Context>, memo: &Arc<Memo>, workers: usize) {
     let mut leading = false;
     loop {
-        // A connection that died without a word never answers: without a limit of our own we would wait
-        // for it, neither leading nor ending, as long as the kernel keeps sending.
-        let ticked = tokio::time::timeout(RENEW, context.lease.tick(Timestamp::now())).await;
-        match ticked.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into()))) {
+        let ticked = tokio::time::timeout(ANSWER, context.lease.tick(Timestamp::now())).await;
+        let ticked = ticked.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into())));
+        let renewed = ticked.is_ok();
+        match ticked {
             Ok(true) if !leading => {
                 leading = true;
                 context.metrics.leader.set(1);
@@ -134,13 +142,14 @@ async fn lead(context: &Arc<Context>, memo: &Arc<Memo>, workers: usize) {
             Err(error) => {
                 context.metrics.error("lease");
                 tracing::warn!(error = %error, "the lease could not be renewed");
+                context.lease.reconnect();
                 if leading && !context.lease.may_act() {
                     tracing::error!("the lease could not be renewed in time: ending");
                     return;
                 }
             }
         }
-        tokio::time::sleep(if leading { RENEW } else { ASK }).await;
+        tokio::time::sleep(if leading && renewed { RENEW } else { ASK }).await;
     }
 }
 
@@ -155,14 +164,12 @@ async fn work(context: Arc<Context>, memo: Arc<Memo>) {
         context.metrics.reconcile_seconds.observe(started.elapsed().as_secs_f64());
         let wait = settle(&context, &memo, &key, result);
         context.queue.done(&key);
-        if let Some(wait) = wait {
-            context.queue.add(key, wait);
-        }
+        context.queue.add(key, wait);
     }
 }
 
 /// Notes how a look went, and says when the next is due.
-fn settle(context: &Context, memo: &Memo, key: &Key, result: Result<Timestamp, Error>) -> Option<Duration> {
+fn settle(context: &Context, memo: &Memo, key: &Key, result: Result<Timestamp, Error>) -> Duration {
     let count =
         |kind: &str| context.metrics.reconciles.get_or_create(&KindLabels { kind: kind.to_owned() }).inc();
     let mut failures = memo.failures.lock().unwrap_or_else(PoisonError::into_inner);
@@ -171,13 +178,14 @@ fn settle(context: &Context, memo: &Memo, key: &Key, result: Result<Timestamp, E
             failures.remove(key);
             count("ok");
             memo.look_again.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), at);
-            Some(Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO))
+            Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO)
         }
         Err(Error::Conflict) => {
             count("conflict");
-            Some(CONFLICT_WAIT)
+            CONFLICT_WAIT
         }
-        Err(Error::NotLeader) => None,
+        // Either the Lease comes back with the next renewal, or the process ends.
+        Err(Error::NotLeader) => RENEW,
         Err(error) => {
             let n = failures.entry(key.clone()).or_insert(0);
             *n += 1;
@@ -186,7 +194,7 @@ fn settle(context: &Context, memo: &Memo, key: &Key, result: Result<Timestamp, E
             context.metrics.error(error.kind());
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             tracing::warn!(agent = %key, error = %error, cause, wait = ?wait, "a look at an agent failed");
-            Some(wait)
+            wait
         }
     }
 }
@@ -218,6 +226,9 @@ async fn sweep(context: Arc<Context>, memo: Arc<Memo>) {
             context.metrics.objects.get_or_create(&KindLabels { kind: kind.to_owned() }).set(gauge);
         }
         read_holds(&context).await;
+        if context.schema.is_outdated() {
+            crate::schema::check(&context).await;
+        }
         if minute % TIDY == 0 && context.lease.may_act() {
             tidy::tidy(&context, now).await;
         }
@@ -245,7 +256,7 @@ async fn drain(context: &Context) -> ExitCode {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     if context.lease.may_act() {
-        match tokio::time::timeout(RENEW, context.lease.release()).await {
+        match tokio::time::timeout(ANSWER, context.lease.release()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(error = %error, "the lease could not be released"),
             Err(_) => tracing::warn!("the lease could not be released in time"),

@@ -1,15 +1,59 @@
 //! Compares the schema that the API server serves with the fields that this release writes.
 //!
 //! Helm never upgrades definitions in a `crds/` folder, and the API server prunes what a schema lacks
-//! without a word: a status field or a limit would silently be gone.
+//! without a word: a limit would silently be gone. A server-side apply with such a field is refused as a whole,
+//! so statuses are written without them.
+
+use std::sync::{Mutex, PoisonError};
 
 use cicada_crds::{GROUP, VERSION, generate};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::context::Context;
 
 /// Most missing fields that are named.
 const NAMED: usize = 10;
+
+/// Fields that the served definitions lack, as paths below the kind.
+#[derive(Debug, Default)]
+pub struct Schema {
+    missing: Mutex<Vec<String>>,
+}
+
+impl Schema {
+    /// The served definitions lack something.
+    pub fn is_outdated(&self) -> bool {
+        !self.missing.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// The status as the server takes it.
+    pub fn known<S: Serialize + DeserializeOwned>(&self, kind: &str, status: S) -> S {
+        let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        if missing.is_empty() {
+            return status;
+        }
+        let Ok(mut value) = serde_json::to_value(&status) else { return status };
+        for path in missing.iter() {
+            if let Some(path) = path.strip_prefix(kind).and_then(|rest| rest.strip_prefix(".status.")) {
+                remove(&mut value, path);
+            }
+        }
+        // Required fields are as old as their objects.
+        serde_json::from_value(value).unwrap_or(status)
+    }
+}
+
+fn remove(value: &mut Value, path: &str) {
+    let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
+    let (name, list) = name.strip_suffix("[]").map_or((name, false), |name| (name, true));
+    match (value.get_mut(name), rest) {
+        (Some(Value::Array(items)), Some(rest)) if list => items.iter_mut().for_each(|i| remove(i, rest)),
+        (Some(inner), Some(rest)) => remove(inner, rest),
+        (Some(_), None) => drop(value.as_object_mut().and_then(|fields| fields.remove(name))),
+        (None, _) => {}
+    }
+}
 
 /// Compares, and reports what is missing by log and metric. Never stops the operator.
 pub async fn check(context: &Context) {
@@ -21,7 +65,11 @@ pub async fn check(context: &Context) {
         }
     };
     context.metrics.schema_outdated.set(i64::from(!missing.is_empty()));
-    if !missing.is_empty() {
+    let before = {
+        let mut known = context.schema.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *known, missing.clone())
+    };
+    if !missing.is_empty() && missing != before {
         let fields = missing.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
         tracing::error!(
             count = missing.len(),
@@ -91,6 +139,36 @@ mod tests {
             schemas.insert(format!("dev.cicada.v1alpha1.{kind}"), schema);
         }
         json!({"components": {"schemas": schemas}})
+    }
+
+    /// A refused status would stop the agent: the field is left out until the definitions have it.
+    #[test]
+    fn a_status_is_written_without_what_the_server_does_not_know() {
+        let status: cicada_crds::PersistentAgentStatus = serde_json::from_value(json!({
+            "state": "Idle", "operator": "a/b",
+            "activeCycle": {"name": "c", "uid": "u", "store": "s3://b"},
+            "schedules": [{"name": "s", "observed": "x"}, {"name": "t", "observed": "y"}],
+        }))
+        .unwrap();
+        let schema = Schema::default();
+        assert_eq!(schema.known("PersistentAgent", status.clone()), status);
+        *schema.missing.lock().unwrap() = [
+            "PersistentAgent.status.operator",
+            "PersistentAgent.status.activeCycle.store",
+            "PersistentAgent.status.schedules[].observed",
+            "PersistentAgent.spec.approvals",
+            "AgentCycle.status.job",
+        ]
+        .map(str::to_owned)
+        .into();
+        assert_eq!(
+            serde_json::to_value(schema.known("PersistentAgent", status)).unwrap(),
+            json!({
+                "state": "Idle",
+                "activeCycle": {"name": "c", "uid": "u"},
+                "schedules": [{"name": "s"}, {"name": "t"}],
+            })
+        );
     }
 
     /// openvox-operator#555: a chart upgrade left the old definitions, and new fields were pruned in silence.

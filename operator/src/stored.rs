@@ -24,6 +24,8 @@ pub struct StoredAgent {
     pub version: u64,
     /// A cycle is at work.
     pub active: bool,
+    /// How its cycles sign in to the store.
+    pub credential: Credential,
     json: Box<[u8]>,
 }
 
@@ -35,6 +37,7 @@ impl StoredAgent {
             uid: agent.uid().unwrap_or_default().into(),
             version: version(agent.metadata.resource_version.as_ref()),
             active: agent.status.as_ref().is_some_and(|s| s.active_cycle.is_some()),
+            credential: Credential::of(&agent),
             json: serde_json::to_vec(&agent).unwrap_or_default().into(),
         }
     }
@@ -42,6 +45,26 @@ impl StoredAgent {
     /// The agent without its long texts.
     pub fn agent(&self) -> Option<Arc<PersistentAgent>> {
         serde_json::from_slice(&self.json).ok().map(Arc::new)
+    }
+}
+
+/// How cycles sign in to the store.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Credential {
+    /// As the operator's default store says.
+    Default,
+    /// With this Secret.
+    Secret(Box<str>),
+    /// Without a Secret.
+    Other,
+}
+
+impl Credential {
+    fn of(agent: &PersistentAgent) -> Self {
+        let Some(store) = &agent.spec.store else { return Self::Default };
+        let credentials = store.s3.as_ref().and_then(|s3| s3.credentials.as_ref());
+        let secret = credentials.and_then(|c| c.secret_name.as_deref());
+        secret.map_or(Self::Other, |name| Self::Secret(name.into()))
     }
 }
 

@@ -21,15 +21,14 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     context::Context,
-    health::WATCH_TIMEOUT,
     index::{Key, Kind},
 };
 
 /// Changes that come together are looked at together.
 const SETTLE: Duration = Duration::from_millis(50);
 
-fn config() -> watcher::Config {
-    watcher::Config::default().timeout(u32::try_from(WATCH_TIMEOUT.as_secs()).unwrap_or(180)).page_size(500)
+fn config(context: &Context) -> watcher::Config {
+    watcher::Config::default().timeout(context.watch_timeout).page_size(500)
 }
 
 /// All watches; each runs until the process ends.
@@ -68,7 +67,7 @@ where
 
 async fn agents(context: Arc<Context>, scope: Option<String>, name: String) {
     let api: Api<DeserializeGuard<PersistentAgent>> = api(&context, scope.as_deref());
-    let stream = watcher(api, config()).default_backoff();
+    let stream = watcher(api, config(&context)).default_backoff();
     follow(
         &context,
         Kind::Agent,
@@ -97,7 +96,7 @@ async fn agents(context: Arc<Context>, scope: Option<String>, name: String) {
 
 async fn cycles(context: Arc<Context>, scope: Option<String>, name: String) {
     let api: Api<DeserializeGuard<AgentCycle>> = api(&context, scope.as_deref());
-    let stream = watcher(api, config()).default_backoff();
+    let stream = watcher(api, config(&context)).default_backoff();
     follow(
         &context,
         Kind::Cycle,
@@ -124,7 +123,7 @@ async fn cycles(context: Arc<Context>, scope: Option<String>, name: String) {
 
 async fn jobs(context: Arc<Context>, scope: Option<String>, name: String) {
     let api: Api<Job> = api(&context, scope.as_deref());
-    let stream = watcher(api, config().labels(PURPOSE_LABEL)).default_backoff();
+    let stream = watcher(api, config(&context).labels(PURPOSE_LABEL)).default_backoff();
     follow(
         &context,
         Kind::Job,
@@ -208,8 +207,8 @@ async fn follow<K>(
 
 /// Holds of namespaces. In namespaced mode they are read in the sweep instead.
 async fn namespaces(context: Arc<Context>) {
-    let stream =
-        watcher(Api::<PartialObjectMeta<Namespace>>::all(context.client.clone()), config()).default_backoff();
+    let api = Api::<PartialObjectMeta<Namespace>>::all(context.client.clone());
+    let stream = watcher(api, config(&context)).default_backoff();
     let mut stream = std::pin::pin!(stream);
     loop {
         match stream.try_next().await {

@@ -6,11 +6,13 @@
 mod agents;
 mod api;
 mod bad_input;
+mod chart;
 mod deletion;
 mod deliveries;
 mod idle;
 mod kill;
 mod kubelet;
+mod lifecycle;
 mod local;
 mod model_agents;
 mod model_pods;

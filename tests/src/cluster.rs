@@ -26,13 +26,14 @@ impl Cluster {
         static CLUSTER: OnceLock<Cluster> = OnceLock::new();
         CLUSTER.get_or_init(|| {
             let cluster = Self { state: variable("CICADA_CLUSTER").into() };
-            cluster.install();
+            cluster.install(&root().join("charts/cicada"));
             cluster
         })
     }
 
-    /// `helm install`, as the README says it; a second test program of the same run finds it installed.
-    fn install(&self) {
+    /// `helm upgrade --install` of a chart with the values of the tests; a second test program of the same
+    /// run finds it installed.
+    pub fn install(&self, chart: &Path) {
         for name in [SYSTEM] {
             if !run("kubectl", ["get", "namespace", name]).ok() {
                 run("kubectl", ["create", "namespace", name]).must();
@@ -40,7 +41,7 @@ impl Cluster {
                     .must();
             }
         }
-        let chart = root().join("charts/cicada").to_string_lossy().into_owned();
+        let chart = chart.to_string_lossy().into_owned();
         let mut args: Vec<String> =
             ["upgrade", "--install", "cicada", &chart, "--namespace", SYSTEM, "--wait", "--timeout", "300s"]
                 .map(String::from)

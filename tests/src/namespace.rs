@@ -178,6 +178,7 @@ impl Namespace {
             let pods = self.list("pods");
             let pod = pods.iter().find(|pod| {
                 pod["status"]["phase"] == "Running"
+                    && pod["metadata"]["labels"]["cicada.dev/purpose"] == "cycle"
                     && pod["spec"]["containers"]
                         .as_array()
                         .is_some_and(|c| c.iter().any(|c| c["name"] == "cycle"))

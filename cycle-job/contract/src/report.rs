@@ -119,6 +119,10 @@ pub struct MemoryReport {
     /// The store has this agent's memory from an earlier object of the same name.
     #[serde(default)]
     pub adopted: bool,
+    /// The current snapshot holds the work of its cycle. Those of failed cycles and checkpoints hold the
+    /// memory as it was before.
+    #[serde(default)]
+    pub counted: bool,
 }
 
 /// Row changes of one table.
@@ -337,6 +341,7 @@ mod tests {
             tables: Some(u32::MAX),
             persisted_at: Some(i64::MIN),
             adopted: true,
+            counted: true,
         });
         r.ended_by = Some("tokensPerCycle".into());
         r.tables = (0..50)

@@ -71,6 +71,7 @@ pub fn memory_report(head: &Head) -> MemoryReport {
         size: memory.map_or(0, |m| m.file_size),
         archive_size: memory.map_or(0, |m| m.archive_size),
         persisted_at: current.map(|s| s.created_at.as_second()),
+        counted: current.is_some_and(|s| s.kind.is_counted()),
         ..MemoryReport::default()
     }
 }

@@ -141,7 +141,12 @@ pub async fn read_back(cx: &Context) -> Result<CycleReport, Failure> {
     };
     let mut report = judge(&head, &cx.plan.run.cycle, told);
     let tables = report.memory.as_ref().and_then(|m| m.tables);
-    report.memory = Some(MemoryReport { tables, ..memory_report(&head) });
+    let mut memory = MemoryReport { tables, ..memory_report(&head) };
+    // What another cycle published is what this one found, not what it left.
+    if head.current().is_none_or(|current| current.cycle.uid != cx.plan.run.cycle.uid) {
+        memory.before.clone_from(&memory.snapshot);
+    }
+    report.memory = Some(memory);
     report.recovered = true;
     Ok(report)
 }

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     agent_status, cycle_status,
-    decide::{Action, Step},
+    decide::{Action, Note, Step},
     gate::NOT_STARTED,
     job::START_TIMEOUT,
     names,
@@ -184,7 +184,17 @@ fn conclude_cycle(step: &mut Step<'_>, cycle: &CycleView, end: &CycleEnd, at: Ti
         "" => format!("cycle {} ended: {}", cycle.name, end.reason),
         message => format!("cycle {} ended: {}: {message}", cycle.name, end.reason),
     };
-    step.note(end.phase == Phase::Failed, "SawCompletedJob", text, Some(cycle.reference()));
+    let failed = end.phase == Phase::Failed;
+    let heading = failed.then(|| end.reason.clone());
+    let note = Note {
+        warning: failed,
+        reason: "SawCompletedJob",
+        text,
+        cycle: Some(cycle.reference()),
+        count: 1,
+        heading,
+    };
+    step.notes.push(note);
     step.status.active_cycle = None;
     step.again = true;
 }

@@ -1,4 +1,4 @@
-//! Status of an agent: what a cycle's end changes, and the conditions that follow from it.
+//! Status of an agent: what a cycle's end changes.
 
 use cicada_contract::{
     CycleReport,
@@ -8,16 +8,16 @@ use cicada_contract::{
 use cicada_crds::{
     PersistentAgentStatus,
     cycle::{Phase, TriggerKind},
-    status::{AgentScheduleStatus, AskStatus, DeliveryStatus, LastCycle, MemoryStatus, State, UsageStatus},
+    status::{AgentScheduleStatus, AskStatus, DeliveryStatus, LastCycle, UsageStatus},
 };
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     conditions::{self, Wanted},
-    decide::{RESTING, Step},
-    gate::{self, Gate, NOT_STARTED},
+    decide::{Ended, Step},
+    gate::{self, NOT_STARTED},
+    memory_status,
     observed::CycleView,
-    plan::{store_config, store_location},
     result::CycleEnd,
     spec::day_zone,
 };
@@ -82,12 +82,21 @@ pub(crate) fn count_unstated(step: &mut Step<'_>, end: &CycleEnd) -> CycleEnd {
 pub(crate) fn take_up(step: &mut Step<'_>, cycle: &CycleView, end: &CycleEnd, at: Timestamp) {
     let started = cycle.started.unwrap_or(cycle.created);
     let outcome = end.report.as_ref().and_then(|r| serde_json::to_value(r.outcome).ok());
+    let outcome = outcome.and_then(|v| v.as_str().map(str::to_owned));
+    let seconds = at.duration_since(started).as_secs().max(0);
+    let phases = end.report.iter().flat_map(|r| &r.phases).map(|p| (p.phase.clone(), p.ms));
+    step.ended = Some(Ended {
+        result: end.reason.clone(),
+        outcome: outcome.clone().unwrap_or_default(),
+        seconds: seconds.unsigned_abs(),
+        phases: phases.collect(),
+    });
     step.status.last_cycle = Some(LastCycle {
         name: cycle.name.clone(),
         triggers: kinds(cycle),
         started: Some(started),
-        duration: Some(at.duration_since(started).as_secs().max(0)),
-        outcome: outcome.and_then(|v| v.as_str().map(str::to_owned)),
+        duration: Some(seconds),
+        outcome,
         result: Some(end.reason.clone()),
         message: Some(cut(&printable(&end.message), 256)).filter(|m| !m.is_empty()),
     });
@@ -154,57 +163,7 @@ fn tells_what_waits(report: &CycleReport) -> bool {
 }
 
 fn take_up_report(step: &mut Step<'_>, cycle: &CycleView, report: &CycleReport, at: Timestamp) {
-    let generation = step.status.observed_generation;
-    let now = step.now;
-    if let Some(memory) = &report.memory {
-        let before = step.status.memory.take().unwrap_or_default();
-        let persisted = memory.snapshot.is_some();
-        let tables = memory.tables.or(before.tables);
-        step.status.memory = Some(MemoryStatus {
-            store: store_config(&step.seen.agent.spec, step.seen.defaults).ok().map(|s| store_location(&s)),
-            snapshot: memory.snapshot.clone(),
-            epoch: Some(memory.epoch),
-            size: Some(memory.size),
-            archive_size: Some(memory.archive_size),
-            tables,
-            persisted_at: memory
-                .persisted_at
-                .and_then(|s| Timestamp::from_second(s).ok())
-                .or(before.persisted_at),
-            checked_at: Some(at),
-            applied_restore: before.applied_restore,
-            summary: persisted.then(|| summary(memory.size, tables.unwrap_or(0))),
-        });
-        let persisted = match report.result {
-            CycleResult::Done => Wanted::new("LastCyclePersisted", true, "Persisted", ""),
-            CycleResult::AlreadyHandled => Wanted::new("LastCyclePersisted", true, "AlreadyHandled", ""),
-            CycleResult::Failed => {
-                let changed = memory.snapshot != memory.before;
-                Wanted::new(
-                    "LastCyclePersisted",
-                    changed,
-                    if changed { "Persisted" } else { "NotPersisted" },
-                    "",
-                )
-            }
-        };
-        conditions::apply(&mut step.status.conditions, persisted, generation, now);
-        if memory.adopted {
-            let adopted = Wanted::new(
-                "MemoryAdopted",
-                true,
-                "Adopted",
-                "the store had the memory of an earlier agent of this name",
-            );
-            conditions::apply(&mut step.status.conditions, adopted, generation, now);
-            step.note(
-                false,
-                "MemoryAdopted",
-                "the store had the memory of an earlier agent of this name".into(),
-                None,
-            );
-        }
-    }
+    memory_status::take_up(step, report, at);
     if report.result != CycleResult::Failed {
         step.status.agent_schedules = own_schedules(&step.status.agent_schedules, report, at);
         let (proposals, questions): (Vec<&Ask>, Vec<&Ask>) =
@@ -221,16 +180,6 @@ fn take_up_report(step: &mut Step<'_>, cycle: &CycleView, report: &CycleReport, 
         step.notes.iter_mut().rev().take(1).for_each(|note| note.count = report.pending.failed.into());
     }
     step.status.usage = usage(step, cycle, report, at);
-}
-
-fn summary(bytes: u64, tables: u32) -> String {
-    #[expect(clippy::cast_precision_loss)]
-    let size = match bytes {
-        0..1_048_576 => format!("{} KiB", bytes.div_ceil(1024)),
-        1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
-        _ => format!("{:.1} GiB", bytes as f64 / 1_073_741_824.0),
-    };
-    format!("{size}, {tables} {}", if tables == 1 { "table" } else { "tables" })
 }
 
 fn ask(from: &Ask) -> AskStatus {
@@ -308,37 +257,4 @@ fn usage(step: &Step<'_>, cycle: &CycleView, report: &CycleReport, at: Timestamp
         tokens_total: Some(before.tokens_total.unwrap_or(0) + tokens),
         day: Some(day),
     })
-}
-
-/// State and the conditions that follow from everything else.
-pub(crate) fn conclude(step: &mut Step<'_>, gate: Option<&Gate>) {
-    let stall = step.problem.as_ref().map(|p| (p.reason().to_owned(), p.to_string()));
-    let stall = stall
-        .or_else(|| gate::stall_of_cycle(step).map(|(class, message)| (class.reason().to_owned(), message)));
-    let waiting = !step.waiting().is_empty() && step.seen.environment.full;
-    let state = match (&step.status.active_cycle, gate) {
-        (Some(_), _) => State::Running,
-        (None, Some(gate)) => gate.state,
-        (None, None) if waiting => State::Queued,
-        (None, None) => RESTING,
-    };
-    step.status.state = Some(state);
-    let generation = step.status.observed_generation;
-    let wanted = match (&stall, gate) {
-        (Some((reason, message)), _) => [
-            Wanted::new("Stalled", true, reason.clone(), message),
-            Wanted::new("Ready", false, reason.clone(), message),
-        ],
-        (None, Some(gate)) => {
-            [Wanted::absent("Stalled"), Wanted::new("Ready", true, gate.reason.clone(), &gate.message)]
-        }
-        // One reason for Idle and Running: a condition that changed with each cycle would wake every watcher.
-        (None, None) => [Wanted::absent("Stalled"), Wanted::new("Ready", true, "Ready", "")],
-    };
-    for wanted in wanted.into_iter().chain([Wanted::absent("Reconciling")]) {
-        conditions::apply(&mut step.status.conditions, wanted, generation, step.now);
-    }
-    for condition in &mut step.status.conditions {
-        condition.observed_generation = generation;
-    }
 }

@@ -3,7 +3,8 @@
 use mlua::{Lua, LuaSerdeExt as _};
 use serde_json::{Value, json};
 
-fn health(script: &str, object: &Value) -> (String, String) {
+/// Status and message of an object by one of our scripts.
+pub(crate) fn health(script: &str, object: &Value) -> (String, String) {
     let path = format!("{}/../../charts/cicada/files/argocd/{script}", env!("CARGO_MANIFEST_DIR"));
     let lua = Lua::new();
     lua.globals().set("obj", lua.to_value(object).unwrap()).unwrap();

@@ -14,9 +14,9 @@ use cicada_crds::{
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    RUN_NOW, active, agent_status, cycle_status, deletion, due,
+    RUN_NOW, active, agent_status, conclude, cycle_status, deletion, due,
     gate::{self, Gate},
-    names,
+    memory_status, names,
     observed::{CycleView, Observed},
     plan,
     result::CycleEnd,
@@ -45,6 +45,8 @@ pub struct Plan {
     pub status: PersistentAgentStatus,
     /// For people, after all of the above worked.
     pub notes: Vec<Note>,
+    /// For metrics: the cycle whose end this takes up.
+    pub ended: Option<Ended>,
     /// The status may be left to the next step, which says the same and more: saves a write.
     pub defer_status: bool,
     /// Observe and decide again at once.
@@ -89,6 +91,8 @@ pub enum Action {
         /// The cycle.
         cycle: CycleRef,
     },
+    /// Create the Job that looks into the store for the agent, without a cycle.
+    StartLook,
     /// Write a cycle's status.
     SetCycle {
         /// The cycle.
@@ -123,6 +127,21 @@ pub struct Note {
     pub cycle: Option<CycleRef>,
     /// How many of what it tells there were, for metrics.
     pub count: u64,
+    /// Heading of the runbook that says what to do.
+    pub heading: Option<String>,
+}
+
+/// A cycle that has ended, in numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// Reason with which it ended.
+    pub result: String,
+    /// What the agent said of it: done, nothing_to_do, blocked, unstated; empty where it said nothing.
+    pub outcome: String,
+    /// From its start to its end.
+    pub seconds: u64,
+    /// Each phase with its milliseconds.
+    pub phases: Vec<(String, u64)>,
 }
 
 /// A decision in the making.
@@ -133,6 +152,7 @@ pub(crate) struct Step<'a> {
     pub(crate) status: PersistentAgentStatus,
     pub(crate) actions: Vec<Action>,
     pub(crate) notes: Vec<Note>,
+    pub(crate) ended: Option<Ended>,
     pub(crate) again: bool,
     pub(crate) look_again: Timestamp,
     /// Slots that are due, each with its schedule.
@@ -180,6 +200,7 @@ impl<'a> Step<'a> {
             status: seen.agent.status.clone().unwrap_or_default(),
             actions: vec![],
             notes: vec![],
+            ended: None,
             again: false,
             look_again: now + LOOK_AGAIN_MAX,
             due: vec![],
@@ -187,13 +208,14 @@ impl<'a> Step<'a> {
     }
 
     fn finish(mut self, gate: Option<&Gate>) -> Plan {
-        agent_status::conclude(&mut self, gate);
+        conclude::conclude(&mut self, gate);
         Plan {
             defer_status: self.actions.iter().any(|a| matches!(a, Action::CreateCycle { .. })),
             look_again: self.look_again.max(self.now),
             actions: self.actions,
             status: self.status,
             notes: self.notes,
+            ended: self.ended,
             again: self.again,
         }
     }
@@ -213,7 +235,8 @@ impl<'a> Step<'a> {
         text: String,
         cycle: Option<CycleRef>,
     ) {
-        self.notes.push(Note { warning, reason, text, cycle, count: 1 });
+        let heading = warning.then(|| reason.to_owned());
+        self.notes.push(Note { warning, reason, text, cycle, count: 1, heading });
     }
 
     pub(crate) fn look_again_at(&mut self, t: Timestamp) {
@@ -319,6 +342,9 @@ impl<'a> Step<'a> {
             return gate;
         }
         self.claim(gate.as_ref());
+        if self.status.active_cycle.is_none() {
+            memory_status::look(self, gate.as_ref());
+        }
         gate
     }
 
@@ -432,8 +458,12 @@ impl<'a> Step<'a> {
         let rationed = |c: &CycleView| spent && !c.is_request() && gate::counts_towards_cycles_per_day(c);
         let lead = waiting.iter().find(|c| gate.is_none_or(|g| g.lets(c)) && !rationed(c)).copied();
         if let Some(lead) = lead.filter(|_| !self.seen.environment.full) {
-            self.status.active_cycle =
-                Some(ActiveCycle { name: lead.name.clone(), uid: lead.uid.clone(), since: Some(self.now) });
+            self.status.active_cycle = Some(ActiveCycle {
+                name: lead.name.clone(),
+                uid: lead.uid.clone(),
+                since: Some(self.now),
+                store: memory_status::location(self),
+            });
             self.again = true;
             return;
         }

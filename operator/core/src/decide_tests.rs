@@ -11,10 +11,17 @@ use serde_json::json;
 use super::*;
 use crate::{
     conditions,
-    observed::{Environment, JobView, Waiting},
+    observed::{Environment, JobView, LookView, ReportJob, Waiting},
     result::JobEnd,
     spec::OperatorDefaults,
 };
+
+#[path = "memory_tests.rs"]
+mod memory;
+#[path = "situation_tests.rs"]
+mod situations;
+#[path = "status_tests.rs"]
+mod status;
 
 fn ts(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -26,6 +33,7 @@ struct World {
     job: Option<JobView>,
     delete_job: Option<JobView>,
     delete_refused: Option<String>,
+    look: Option<LookView>,
     environment: Environment,
     defaults: OperatorDefaults,
     now: Timestamp,
@@ -51,6 +59,7 @@ impl World {
             job: None,
             delete_job: None,
             delete_refused: None,
+            look: None,
             environment: Environment::default(),
             defaults: OperatorDefaults::default(),
             now: ts(now),
@@ -104,6 +113,7 @@ impl World {
             job_vanished: false,
             delete_job: self.delete_job.as_ref(),
             delete_refused: self.delete_refused.clone(),
+            look: self.look.as_ref(),
             environment: &self.environment,
             defaults: &self.defaults,
         };
@@ -136,6 +146,16 @@ impl World {
                     ..JobView::default()
                 });
             }
+            Action::StartLook => {
+                assert!(self.look.is_none(), "two looks at once");
+                self.log.push("look".into());
+                self.look = Some(LookView {
+                    name: "look".into(),
+                    uid: "look-uid".into(),
+                    deleting: false,
+                    found: ReportJob::Running,
+                });
+            }
             Action::StartReportJob { cycle } => self.log.push(format!("ask {}", cycle.name)),
             Action::SetCycle { cycle, status } => {
                 let found =
@@ -148,6 +168,7 @@ impl World {
                 self.log.push(format!("delete {}", cycle.name));
                 self.cycles.retain(|c| c.metadata.uid.as_ref() != Some(&cycle.uid));
             }
+            Action::DeleteJob { name, .. } if name == "look" => self.look = None,
             Action::DeleteJob { uid, .. } => {
                 self.log.push("delete job".into());
                 let gone = if uid == "delete-uid" { &mut self.delete_job } else { &mut self.job };
@@ -531,7 +552,7 @@ fn a_lost_report_is_asked_for() {
     w.at("2026-12-01T07:01:00Z");
     assert!(w.log.last().unwrap().starts_with("ask "));
     w.job.as_mut().unwrap().report_job =
-        Some(crate::observed::ReportJob::Ended(Box::new(Some(CycleReport::new(CycleResult::Done)))));
+        Some(ReportJob::Ended(Box::new(Some(CycleReport::new(CycleResult::Done)))));
     w.at("2026-12-01T07:02:00Z");
     assert_eq!(w.cycles[0].status.as_ref().unwrap().reason.as_deref(), Some("Recovered"));
 }
@@ -680,163 +701,20 @@ fn what_an_agent_causes_itself_is_rationed_by_day() {
     assert_eq!(w.jobs_made[2], "person", "a person's request is not rationed");
 }
 
-/// What kstatus (and with it Flux) makes of an object: the rules of its generic path.
-fn kstatus(w: &World) -> &'static str {
-    let status = w.status();
-    let is = |type_: &str, value: &str| {
-        conditions::find(&status.conditions, type_).is_some_and(|c| c.status == value)
-    };
-    match () {
-        () if status.observed_generation != w.agent.metadata.generation => "InProgress",
-        () if is("Stalled", "True") => "Failed",
-        () if is("Reconciling", "True") || is("Ready", "False") => "InProgress",
-        () => "Current",
-    }
-}
-
-/// Situations, and what people and tools see of them.
+/// cloudnative-pg#10622: the winner among those that wait was chosen by name, and pushed a running one aside.
 #[test]
-fn every_situation_looks_as_it_is() {
-    type Prepare = fn(&mut World);
-    let table: &[(&str, Prepare, State, &str, &str)] = &[
-        ("fresh", |_| {}, State::Idle, "True/Ready", "Current"),
-        (
-            "running",
-            |w| {
-                w.at("2026-12-01T07:00:00Z");
-            },
-            State::Running,
-            "True/Ready",
-            "Current",
-        ),
-        ("succeeded", |w| w.at("2026-12-01T07:00:00Z").done(), State::Idle, "True/Ready", "Current"),
-        (
-            "failed",
-            |w| w.at("2026-12-01T07:00:00Z").fail(FailureClass::ExecutorFailed),
-            State::BackingOff,
-            "True/BackingOff",
-            "Current",
-        ),
-        (
-            "fenced",
-            |w| w.at("2026-12-01T07:00:00Z").fail(FailureClass::PersistFenced),
-            State::Idle,
-            "True/Ready",
-            "Current",
-        ),
-        (
-            "paused",
-            |w| {
-                w.agent.spec.pause_after_failures = Some(1);
-                w.at("2026-12-01T07:00:00Z").fail(FailureClass::Timeout);
-            },
-            State::Paused,
-            "True/Paused",
-            "Current",
-        ),
-        (
-            "stalled by a cycle",
-            |w| w.at("2026-12-01T07:00:00Z").fail(FailureClass::StoreConflict),
-            State::Stalled,
-            "False/StoreConflict",
-            "Failed",
-        ),
-        (
-            "stalled by the manifest",
-            |w| {
-                w.agent.spec.schedules[0].cron = Some("x".into());
-                w.settle();
-            },
-            State::Stalled,
-            "False/UnparseableSchedule",
-            "Failed",
-        ),
-        (
-            "no store",
-            |w| {
-                w.agent.spec.store = None;
-                w.settle();
-            },
-            State::Stalled,
-            "False/StoreNotConfigured",
-            "Failed",
-        ),
-        (
-            "suspended",
-            |w| {
-                w.agent.spec.suspend = Some(true);
-                w.settle();
-            },
-            State::Suspended,
-            "True/Suspended",
-            "Current",
-        ),
-        (
-            "held",
-            |w| {
-                w.environment.hold = Some("release".into());
-                w.settle();
-            },
-            State::Held,
-            "True/Held",
-            "Current",
-        ),
-        (
-            "queued",
-            |w| {
-                w.environment.full = true;
-                w.at("2026-12-01T07:00:00Z");
-            },
-            State::Queued,
-            "True/Ready",
-            "Current",
-        ),
-        (
-            "over budget",
-            |w| {
-                w.agent.spec.limits = Some(serde_json::from_value(json!({"costPerDay": 1})).unwrap());
-                w.at("2026-12-01T07:00:00Z");
-                let mut report = CycleReport::new(CycleResult::Done);
-                report.usage.cost = 1.5;
-                w.end(&report);
-            },
-            State::OverBudget,
-            "True/OverBudget",
-            "Current",
-        ),
-        ("edited", |w| w.agent.metadata.generation = Some(2), State::Idle, "True/Ready", "InProgress"),
-        (
-            "an identity that the own image would share",
-            |w| {
-                let container = json!({"container": {"image": "i", "command": ["c"]}});
-                w.agent.spec.executor = serde_json::from_value(container).unwrap();
-                let store = json!({"s3": {"bucket": "b", "endpoint": "http://s3"}});
-                w.agent.spec.store = serde_json::from_value(store).unwrap();
-                w.settle();
-            },
-            State::Stalled,
-            "False/NotSupported",
-            "Failed",
-        ),
-    ];
-    for (name, prepare, state, ready, seen_by_kstatus) in table {
-        let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
-        w.at("2026-12-01T06:00:00Z");
-        prepare(&mut w);
-        let status = w.status();
-        let condition = conditions::find(&status.conditions, "Ready").unwrap();
-        assert_eq!(w.state(), *state, "{name}");
-        assert_eq!(format!("{}/{}", condition.status, condition.reason), *ready, "{name}");
-        assert_eq!(kstatus(&w), *seen_by_kstatus, "{name}");
-        for condition in &status.conditions {
-            assert_eq!(
-                condition.observed_generation, status.observed_generation,
-                "{name}: {} (agent-sandbox#1317)",
-                condition.type_
-            );
-        }
-        assert!(serde_json::to_string(&status).unwrap().len() < 32 * 1024);
-    }
+fn the_oldest_is_next_whatever_its_name_and_pushes_nobody_aside() {
+    let mut w = World::sql("0 7 * * *", "2026-12-01T08:00:00Z");
+    w.at("2026-12-01T08:00:00Z");
+    w.request("z-first", &json!({}));
+    w.at("2026-12-01T08:00:01Z");
+    w.request("m-second", &json!({}));
+    w.at("2026-12-01T08:00:02Z");
+    w.request("a-third", &json!({}));
+    w.at("2026-12-01T08:00:03Z");
+    assert_eq!(w.jobs_made, ["z-first"]);
+    w.done();
+    assert_eq!(w.jobs_made, ["z-first", "m-second"], "the third joins it");
 }
 
 /// cloudnative-pg#11056: a gate ran again on a finished object and set it back. In any order of events a
@@ -884,6 +762,36 @@ fn in_any_order_of_events_cycles_only_go_forward() {
             Ok(())
         })
         .unwrap();
+}
+
+/// kubernetes#125761: a step of the clock started what lay between. Neither direction makes a burst: an hour
+/// forward is one catch-up, an hour back starts nothing until the time that was reached comes again.
+#[test]
+fn a_clock_that_steps_an_hour_starts_no_burst() {
+    fn minutes(w: &mut World, count: u32) {
+        for _ in 0..count {
+            w.now += SignedDuration::from_mins(1);
+            w.settle();
+            if w.job.as_ref().is_some_and(|j| j.end.is_none()) {
+                w.done();
+            }
+        }
+    }
+    let mut w = World::sql("*/5 * * * *", "2026-12-01T06:00:00Z");
+    w.settle();
+    minutes(&mut w, 12);
+    assert_eq!(w.jobs_made.len(), 2, "06:05 and 06:10");
+    w.now += SignedDuration::from_hours(1);
+    w.settle();
+    assert_eq!(w.jobs_made.len(), 3, "one for all slots in between");
+    w.done();
+    minutes(&mut w, 5);
+    assert_eq!(w.jobs_made.len(), 4, "07:15");
+    w.now -= SignedDuration::from_hours(1);
+    minutes(&mut w, 60);
+    assert_eq!(w.jobs_made.len(), 4, "06:17 to 07:17 had their slots");
+    minutes(&mut w, 3);
+    assert_eq!(w.jobs_made.len(), 5, "07:20");
 }
 
 #[test]

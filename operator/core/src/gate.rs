@@ -7,12 +7,15 @@ use jiff::{SignedDuration, Timestamp, ToSpan as _};
 use crate::{
     HOLD, conditions,
     decide::{OWN_PREFIX, Step},
+    memory_status,
     observed::CycleView,
     spec::day_zone,
 };
 
 /// Result of a cycle whose pod never started: it never counts, and is tried again after a while.
 pub const NOT_STARTED: &str = "NotStarted";
+/// Reason of an agent whose memory lies elsewhere than its manifest says.
+pub(crate) const STORE_MOVED: &str = "StoreMoved";
 /// Wait after a cycle that did not start: quota and images rarely come back sooner.
 const NOT_STARTED_WAIT: SignedDuration = SignedDuration::from_mins(5);
 /// Default of `limits.cyclesPerDay`.
@@ -77,12 +80,35 @@ pub(crate) fn find(step: &Step<'_>) -> Option<Gate> {
     if let Some(why) = held(step) {
         return Some(gate(State::Held, "Held", why, Passes::Nothing));
     }
-    stalled(step).or_else(|| paused(step)).or_else(|| over_budget(step)).or_else(|| backing_off(step))
+    store_moved(step)
+        .or_else(|| stalled(step))
+        .or_else(|| paused(step))
+        .or_else(|| over_budget(step))
+        .or_else(|| backing_off(step))
 }
 
 fn held(step: &Step<'_>) -> Option<String> {
     let annotation = step.seen.agent.metadata.annotations.as_ref().and_then(|a| a.get(HOLD));
     annotation.cloned().or_else(|| step.seen.environment.hold.clone())
+}
+
+/// Why a person must act, if one must: reason and message.
+pub(crate) fn stall(step: &Step<'_>) -> Option<(String, String)> {
+    if let Some(problem) = &step.problem {
+        return Some((problem.reason().to_owned(), problem.to_string()));
+    }
+    let moved = store_moved(step).map(|gate| (gate.reason, gate.message));
+    moved.or_else(|| stall_of_cycle(step).map(|(class, message)| (class.reason().to_owned(), message)))
+}
+
+/// A changed default or manifest must not make an agent start anew somewhere else. A request is let
+/// through: it finds the memory in its new place, or fails before it writes anything.
+fn store_moved(step: &Step<'_>) -> Option<Gate> {
+    let (from, to) = memory_status::moved(step)?;
+    let message = format!(
+        "the memory is in {from}, but the manifest or the operator now names {to}: copy it with cicadactl copy and ask for a cycle, or set the store back"
+    );
+    Some(gate(State::Stalled, STORE_MOVED, message, Passes::Requests))
 }
 
 /// A stall that a cycle caused stands until a cycle succeeds or the spec is edited.

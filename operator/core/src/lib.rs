@@ -8,6 +8,8 @@
 pub mod active;
 pub mod agent_container;
 pub mod agent_status;
+pub mod approvals;
+mod conclude;
 pub mod conditions;
 pub mod cycle_status;
 pub mod decide;
@@ -15,6 +17,7 @@ pub mod deletion;
 pub mod due;
 pub mod gate;
 pub mod job;
+mod memory_status;
 pub mod names;
 pub mod observed;
 pub mod plan;
@@ -32,8 +35,14 @@ pub use spec::{OperatorDefaults, SpecError};
 pub const RUN_NOW: &str = "cicada.dev/run-now";
 /// Annotation of an agent or a namespace: nothing starts and nothing is delivered while it is there.
 pub const HOLD: &str = "cicada.dev/hold";
+/// Annotation of an agent: proposals that a person approves, each `<proposal>-<hash>`, separated by commas.
+pub const APPROVE: &str = "cicada.dev/approve";
+/// Annotation of an agent: proposals that a person rejects, as with [`APPROVE`].
+pub const REJECT: &str = "cicada.dev/reject";
 /// Annotation of an agent: the snapshot whose loss a person accepts.
 pub const ACCEPT_MEMORY_LOSS: &str = "cicada.dev/accept-memory-loss";
 
 #[cfg(test)]
 mod argo_tests;
+#[cfg(test)]
+mod field_tests;

@@ -40,9 +40,9 @@ pub fn report_job(cycle: &str, cycle_uid: &str) -> String {
     format!("{}-v{}", stem(cycle), hash(&[cycle_uid, "report"], 10))
 }
 
-/// Name of the Job that looks, once per agent UID, whether the store has a memory already.
-pub fn check_job(agent: &str, agent_uid: &str) -> String {
-    format!("{}-v{}", stem(agent), hash(&[agent_uid, "check"], 10))
+/// Name of the Job that looks whether this location has a memory of this agent.
+pub fn look_job(agent: &str, agent_uid: &str, location: &str) -> String {
+    format!("{}-v{}", stem(agent), hash(&[agent_uid, "look", location], 10))
 }
 
 /// Name of the Job that purges a deleted agent's memory.
@@ -102,9 +102,12 @@ mod tests {
     fn job_names_and_labels_always_fit() {
         for length in [1, 50, 52, 63, 253] {
             let name = "a.".repeat(127)[..length].replace("..", ".");
-            for job in
-                [job(&name, "u"), report_job(&name, "u"), check_job(&name, "u"), delete_job(&name, "u")]
-            {
+            for job in [
+                job(&name, "u"),
+                report_job(&name, "u"),
+                look_job(&name, "u", "s3://b/p"),
+                delete_job(&name, "u"),
+            ] {
                 assert!(job.len() <= LABEL_MAX && !job.contains('.'), "{job}");
                 assert!(!job.rsplit('-').next().unwrap().bytes().all(|b| b.is_ascii_digit()), "{job}");
             }

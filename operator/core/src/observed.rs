@@ -24,6 +24,8 @@ pub struct Observed<'a> {
     pub delete_job: Option<&'a JobView>,
     /// Why the API server refuses that Job.
     pub delete_refused: Option<String>,
+    /// The Job that looks into the store for the agent, without a cycle.
+    pub look: Option<&'a LookView>,
     /// Circumstances outside of the agent.
     pub environment: &'a Environment,
     /// The operator's part of each plan.
@@ -37,6 +39,12 @@ pub struct Environment {
     pub hold: Option<String>,
     /// As many cycles run as may run.
     pub full: bool,
+    /// The store is read by Jobs; `cicadactl local` reads it itself.
+    pub looks: bool,
+    /// Name of this instance of the operator, for status.
+    pub instance: Option<String>,
+    /// Another agent signs in to its store with the same Secret.
+    pub shares_credentials: bool,
 }
 
 /// What decisions need of an AgentCycle; small, because tens of thousands are kept in memory.
@@ -149,6 +157,19 @@ pub struct JobView {
     pub end: Option<JobEnd>,
     /// The report Job that was started for it.
     pub report_job: Option<ReportJob>,
+}
+
+/// A Job that looks into the store for an agent, without a cycle.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LookView {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// What it found.
+    pub found: ReportJob,
 }
 
 /// Why a pod does not start.

@@ -18,7 +18,7 @@ use cicada_crds::{
 use jiff::Timestamp;
 
 use crate::{
-    agent_container,
+    agent_container, approvals,
     decide::OWN_PREFIX,
     schedule::Recurring,
     spec::{self, OperatorDefaults, SpecError, day_zone, seconds, sizes},
@@ -96,6 +96,12 @@ pub fn store_config(
         }
         _ => Err(SpecError::Stores),
     }
+}
+
+/// Name of the Secret with which cycles sign in to the store; None with workload identity or a directory.
+pub fn store_secret(spec: &PersistentAgentSpec, defaults: &OperatorDefaults) -> Option<String> {
+    let store = spec.store.as_ref().or(defaults.store.as_ref())?;
+    store.s3.as_ref()?.credentials.as_ref()?.secret_name.clone()
 }
 
 /// The resolved location in one line, for status: a change of it must not go unseen.
@@ -443,7 +449,7 @@ pub fn plan_run(agent: &PersistentAgent, cycles: &[&AgentCycle], config_sha256: 
         triggers: vec![],
         instructions: vec![],
         messages: vec![],
-        approvals: vec![],
+        approvals: approvals::approvals(agent),
         expect: expect(agent),
         mode: lead.map_or(Mode::Cycle, |lead| mode(agent, lead)),
     };
@@ -549,6 +555,7 @@ pub fn problems(agent: &PersistentAgent, defaults: &OperatorDefaults) -> Option<
     plan_config(agent, defaults)
         .err()
         .or_else(|| sizes(&agent.spec).err())
+        .or_else(|| approvals::problem(agent))
         .or_else(|| unsupported(agent, defaults))
 }
 

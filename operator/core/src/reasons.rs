@@ -19,6 +19,9 @@ pub const REASONS: &[&str] = &[
     "ManifestTooLarge",
     "ResourcesTooSmall",
     "NotSupported",
+    // The store.
+    "StoreMoved",
+    "CredentialsShared",
     // A cycle that waits.
     "AgentNotFound",
     "AgentBusy",

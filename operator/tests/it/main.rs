@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, reason = "a test program")]
 
 mod plane;
+mod proxy;
 
 use std::{thread::sleep, time::Duration};
 
@@ -38,8 +39,8 @@ fn phase(cycle: &Value) -> &str {
 fn two_operators_without_a_common_lease_make_one_job_for_each_request() {
     let plane = Plane::get();
     let ns = plane.namespace("twins");
-    let _one = Operator::start(plane, &ns.name, "twin-1", "lease-1");
-    let _two = Operator::start(plane, &ns.name, "twin-2", "lease-2");
+    let _one = Operator::start_with(plane, &ns.name, "twin-1", "lease-1", None, &["--share"]);
+    let _two = Operator::start_with(plane, &ns.name, "twin-2", "lease-2", None, &["--share"]);
     ns.apply(&agent(
         "a",
         "  successfulCyclesHistoryLimit: 100\n  schedules: [{name: m, cron: \"* * * * *\"}]\n",
@@ -67,14 +68,105 @@ fn two_operators_without_a_common_lease_make_one_job_for_each_request() {
     assert!(cycles.iter().all(|c| phase(c) == "Succeeded"), "{cycles:#?}");
 }
 
+/// Two installations that watch one namespace would write over each other for ever.
+#[test]
+#[ignore = "needs etcd and kube-apiserver: tests/run"]
+fn an_agent_of_another_instance_is_left_alone_until_that_has_gone() {
+    let plane = Plane::get();
+    let ns = plane.namespace("foreign");
+    let one = Operator::start(plane, &ns.name, "foreign-1", "lease-foreign-1");
+    ns.apply(&agent("a", ""));
+    until("the first works", 30, || ns.get("pa", "a")["status"]["state"].is_string().then_some(()));
+    let _two = Operator::start(plane, &ns.name, "foreign-2", "lease-foreign-2");
+    ns.kubectl(&["annotate", "pa", "a", "cicada.dev/run-now=x"]);
+    until("it ran", 60, || ns.get("pa", "a")["status"]["lastCycle"].is_object().then_some(()));
+    assert_eq!(ns.get("pa", "a")["status"]["operator"], "default/lease-foreign-1");
+    drop(one);
+    ns.kubectl(&["annotate", "pa", "a", "cicada.dev/run-now=y", "--overwrite"]);
+    until("the second takes over", 180, || {
+        (ns.get("pa", "a")["status"]["operator"] == "default/lease-foreign-2").then_some(())
+    });
+}
+
+/// kubernetes#125761, #23731: a process that stood still went on as if it still led.
+#[test]
+#[ignore = "needs etcd and kube-apiserver: tests/run"]
+fn a_leader_that_stood_still_writes_nothing_afterwards() {
+    let plane = Plane::get();
+    let ns = plane.namespace("stopped");
+    let mut one = Operator::start(plane, &ns.name, "stopped-1", "lease-stopped");
+    until("the first leads", 30, || one.leads().then_some(()));
+    let two = Operator::start(plane, &ns.name, "stopped-2", "lease-stopped");
+    ns.apply(&agent("a", ""));
+    until("the first works", 30, || ns.get("pa", "a")["status"]["state"].is_string().then_some(()));
+    one.signal("STOP");
+    ns.kubectl(&["annotate", "pa", "a", "cicada.dev/run-now=x"]);
+    until("the second leads", 40, || two.leads().then_some(()));
+    sleep(Duration::from_secs(6));
+    one.signal("CONT");
+    until("the first ends", 30, || one.ended().then_some(()));
+    until("the cycle ends", 60, || {
+        let cycles = ns.list("pac");
+        (cycles.len() == 1 && phase(&cycles[0]) == "Succeeded").then_some(())
+    });
+    assert_eq!(ns.jobs().len(), 1);
+}
+
+/// A leader that is cut off ends, another takes over, and nothing is done twice.
+#[test]
+#[ignore = "needs etcd and kube-apiserver: tests/run"]
+fn a_leader_that_is_cut_off_ends_and_the_next_goes_on() {
+    let plane = Plane::get();
+    let ns = plane.namespace("cut");
+    let proxy = plane.proxy();
+    let mut one = Operator::start_with(plane, &ns.name, "cut-1", "lease-cut", Some(&proxy), &[]);
+    until("the first leads", 30, || one.leads().then_some(()));
+    let two = Operator::start(plane, &ns.name, "cut-2", "lease-cut");
+    ns.apply(&agent("a", ""));
+    until("the first works", 30, || ns.get("pa", "a")["status"]["state"].is_string().then_some(()));
+    proxy.close();
+    ns.kubectl(&["annotate", "pa", "a", "cicada.dev/run-now=x"]);
+    until("the first ends", 30, || one.ended().then_some(()));
+    until("the second leads", 30, || two.leads().then_some(()));
+    until("the cycle ends", 60, || {
+        let cycles = ns.list("pac");
+        (cycles.len() == 1 && phase(&cycles[0]) == "Succeeded").then_some(())
+    });
+    proxy.open();
+    one.revive();
+    until("the first waits for its turn", 30, || one.ready().then_some(()));
+    assert!(two.leads() && !one.leads());
+    assert_eq!(ns.jobs().len(), 1);
+}
+
+/// KEDA#2488, field note under kubernetes#45825: the API server went away under load. An operator that could
+/// not renew its Lease meanwhile ends, and the kubelet starts it again.
+#[test]
+#[ignore = "needs etcd and kube-apiserver: tests/run"]
+fn a_restart_of_the_api_server_loses_and_doubles_nothing() {
+    let plane = Plane::get();
+    let ns = plane.namespace_alone("outage");
+    let mut operator = Operator::start(plane, &ns.name, "outage", "lease-outage");
+    for n in 0..20 {
+        ns.apply(&agent(&format!("a{n}"), &format!("  runToken: t{n}\n")));
+    }
+    plane.restart_api_server();
+    let cycles = until("all cycles have ended", 180, || {
+        operator.revive();
+        Some(ns.list("pac")).filter(|l| l.len() == 20 && l.iter().all(|c| phase(c) == "Succeeded"))
+    });
+    assert_eq!((cycles.len(), ns.jobs().len()), (20, 20));
+}
+
 /// agent-sandbox#1249: every rollout waited for the Lease to run out.
 #[test]
 #[ignore = "needs etcd and kube-apiserver: tests/run"]
 fn a_rollout_leaves_a_gap_of_two_seconds_at_most() {
     let plane = Plane::get();
-    let mut one = Operator::start(plane, "default", "rollout-1", "lease-rollout");
+    let ns = plane.namespace("rollout");
+    let mut one = Operator::start(plane, &ns.name, "rollout-1", "lease-rollout");
     until("the first leads", 30, || one.leads().then_some(()));
-    let two = Operator::start(plane, "default", "rollout-2", "lease-rollout");
+    let two = Operator::start(plane, &ns.name, "rollout-2", "lease-rollout");
     until("the second is ready", 30, || two.ready().then_some(()));
     one.signal("TERM");
     until("the first ends", 20, || one.ended().then_some(()));
@@ -112,7 +204,27 @@ fn a_folder_that_is_applied_ten_times_runs_once() {
             .all(|c| c["metadata"].get("ownerReferences").is_none() && c["metadata"].get("labels").is_none())
     );
     let jobs: Vec<_> = ended.iter().filter_map(|c| c["status"]["job"].as_str()).collect();
-    assert_eq!(ns.list("jobs").len(), jobs.len());
+    assert_eq!(ns.jobs().len(), jobs.len());
+}
+
+/// What pipelines do: `kubectl wait` for a cycle and its agent, and server-side apply by a manager of their own,
+/// which must never meet a field that the operator has taken.
+#[test]
+#[ignore = "needs etcd and kube-apiserver: tests/run"]
+fn a_pipeline_applies_and_waits_over_a_hundred_cycles() {
+    let plane = Plane::get();
+    let ns = plane.namespace("pipeline");
+    let _operator = Operator::start(plane, &ns.name, "pipeline", "lease-pipeline");
+    for n in 0..100 {
+        ns.apply_as("gitops", &agent("a", &format!("  charter: version {n}\n")));
+        ns.apply_as("gitops", &cycle(&format!("c{n}"), "a"));
+        ns.kubectl(&["wait", "--for=condition=Complete", &format!("pac/c{n}"), "--timeout=60s"]);
+    }
+    ns.kubectl(&["wait", "--for=condition=Ready", "pa/a", "--timeout=60s"]);
+    let (cycles, jobs) = (ns.list("pac"), ns.jobs());
+    assert_eq!((cycles.len(), jobs.len()), (100, 100));
+    assert_eq!(ns.get("pa", "a")["metadata"]["generation"], 100, "only the pipeline writes the spec");
+    assert!(cycles.iter().all(|c| c["metadata"]["generation"] == 1 && phase(c) == "Succeeded"));
 }
 
 /// velero 79e176086, numaflow#3585: a controller that writes spec or metadata fights with Git for ever.
@@ -165,7 +277,7 @@ fn a_deleted_job_frees_the_agent_whatever_the_cascade() {
     for cascade in ["background", "foreground", "orphan"] {
         ns.kubectl(&["annotate", "pa", "a", &format!("cicada.dev/run-now={cascade}"), "--overwrite"]);
         let job = until("the Job is there", 60, || {
-            ns.list("jobs").into_iter().find(|j| j["metadata"]["deletionTimestamp"].is_null())
+            ns.jobs().into_iter().find(|j| j["metadata"]["deletionTimestamp"].is_null())
         });
         let name = job["metadata"]["name"].as_str().unwrap().to_owned();
         ns.kubectl(&["delete", "job", &name, &format!("--cascade={cascade}"), "--wait=false"]);
@@ -173,6 +285,22 @@ fn a_deleted_job_frees_the_agent_whatever_the_cascade() {
         until("the agent is free", 90, || ns.get("pa", "a")["status"]["activeCycle"].is_null().then_some(()));
         assert_eq!(ns.get("pa", "a")["status"]["lastCycle"]["result"], "JobDeleted", "{cascade}");
     }
+}
+
+/// cloudnative-pg#9485: the guard against overlaps looked at the wrong owner and let everything through.
+#[test]
+#[ignore = "needs etcd and kube-apiserver: tests/run"]
+fn no_slot_starts_a_second_job_while_a_cycle_is_at_work() {
+    let plane = Plane::get();
+    let ns = plane.namespace("overlap");
+    let _operator = Operator::start(plane, &ns.name, "overlap", "lease-overlap");
+    ns.apply(&agent("a", "  pod: {labels: {fake: stay}}\n  schedules: [{name: m, cron: \"* * * * *\"}]\n"));
+    ns.apply(&cycle("first", "a"));
+    until("the Job is there", 60, || (ns.jobs().len() == 1).then_some(()));
+    sleep(Duration::from_secs(130));
+    let (jobs, cycles) = (ns.jobs(), ns.list("pac"));
+    assert_eq!(jobs.len(), 1);
+    assert!(cycles.len() <= 2, "one cycle waits for all slots that passed: {cycles:#?}");
 }
 
 /// kube#1836: an object that was deleted and made again with the same generation was not looked at.

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::{
-        Mutex, OnceLock,
+        Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         mpsc::{Sender, channel},
     },
     thread::sleep,
@@ -15,6 +15,8 @@ use std::{
 };
 
 use serde_json::Value;
+
+use crate::proxy::Proxy;
 
 const TOKEN: &str = "test";
 
@@ -25,6 +27,7 @@ pub struct Plane {
     api: u16,
     etcd: u16,
     apiserver: Mutex<Child>,
+    turn: RwLock<()>,
     others: Vec<Guard>,
 }
 
@@ -76,12 +79,7 @@ impl Plane {
             "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- {level: None, verbs: [get, list, watch]}\n- {level: Metadata}\n",
         );
         file("operator.yaml", "defaults: {cluster: test, cycleImage: none}\n");
-        file(
-            "kubeconfig",
-            &format!(
-                "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:{api}', insecure-skip-tls-verify: true}}}}]\nusers: [{{name: u, user: {{token: {TOKEN}}}}}]\ncontexts: [{{name: x, context: {{cluster: c, user: u}}}}]\n"
-            ),
-        );
+        file("kubeconfig", &kubeconfig(api));
         let key = folder.join("pki/sa.key");
         assert!(
             Command::new("openssl")
@@ -112,7 +110,8 @@ impl Plane {
         ]);
         let etcd_child = spawn(command, &folder, "etcd");
         let apiserver = Mutex::new(api_server(&tools, &folder, api, etcd));
-        let mut plane = Self { folder, tools, api, etcd, apiserver, others: vec![Guard(etcd_child)] };
+        let others = vec![Guard(etcd_child)];
+        let mut plane = Self { folder, tools, api, etcd, apiserver, turn: RwLock::default(), others };
         plane.wait_for_api();
         let mut command = Command::new(plane.tools.join("kube-controller-manager"));
         command.args([
@@ -131,7 +130,7 @@ impl Plane {
         command.arg(root.join("tests/bench/fake_pods.py")).args([
             &format!("https://127.0.0.1:{}", plane.api),
             TOKEN,
-            "1",
+            "0.3",
         ]);
         let pods = spawn(command, &plane.folder, "fake_pods");
         plane.others.extend([Guard(kcm), Guard(pods)]);
@@ -149,7 +148,6 @@ impl Plane {
     }
 
     /// Ends the API server and starts it again on the same port and store.
-    #[allow(dead_code, reason = "for the outage test, which waits for its fix")]
     pub fn restart_api_server(&self) {
         let mut child = self.apiserver.lock().unwrap();
         child.kill().unwrap();
@@ -157,6 +155,17 @@ impl Plane {
         sleep(Duration::from_secs(3));
         *child = api_server(&self.tools, &self.folder, self.api, self.etcd);
         self.wait_for_api();
+    }
+
+    /// A proxy before the API server.
+    pub fn proxy(&self) -> Proxy {
+        Proxy::start(self.api)
+    }
+
+    fn kubeconfig_for(&self, port: u16, name: &str) -> PathBuf {
+        let path = self.folder.join(format!("kubeconfig-{name}"));
+        fs::write(&path, kubeconfig(port)).unwrap();
+        path
     }
 
     fn run(&self, args: &[&str], input: Option<&str>) -> Output {
@@ -181,10 +190,21 @@ impl Plane {
         String::from_utf8(self.run(args, None).stdout).unwrap()
     }
 
-    /// A fresh namespace with a service account in it.
+    /// A fresh namespace with a service account in it. Tests run side by side, each in its own.
     pub fn namespace(&'static self, name: &str) -> Namespace {
+        let shared = self.turn.read().unwrap_or_else(PoisonError::into_inner);
+        self.make_namespace(name, Turn::Shared(shared))
+    }
+
+    /// A fresh namespace for a test that disturbs all others: it waits until they have ended.
+    pub fn namespace_alone(&'static self, name: &str) -> Namespace {
+        let alone = self.turn.write().unwrap_or_else(PoisonError::into_inner);
+        self.make_namespace(name, Turn::Alone(alone))
+    }
+
+    fn make_namespace(&'static self, name: &str, turn: Turn) -> Namespace {
         self.kubectl(&["create", "namespace", name]);
-        let ns = Namespace { plane: self, name: name.to_owned() };
+        let ns = Namespace { plane: self, name: name.to_owned(), _turn: turn };
         until("its service account is there", 60, || {
             self.run(&["get", "sa", "default", "-n", name], None).status.success().then_some(())
         });
@@ -213,12 +233,18 @@ impl Plane {
     }
 }
 
+fn kubeconfig(port: u16) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:{port}', insecure-skip-tls-verify: true}}}}]\nusers: [{{name: u, user: {{token: {TOKEN}}}}}]\ncontexts: [{{name: x, context: {{cluster: c, user: u}}}}]\n"
+    )
+}
+
 /// Starts a child that the kernel ends with this process, since statics are not dropped. The signal is
 /// bound to the *thread* that started the child: hence one thread that never ends starts them all.
 fn spawn(command: Command, folder: &Path, name: &str) -> Child {
     type Order = (Command, Sender<std::io::Result<Child>>);
     static STARTER: OnceLock<Mutex<Sender<Order>>> = OnceLock::new();
-    let log = File::create(folder.join(format!("{name}.log"))).unwrap();
+    let log = File::options().create(true).append(true).open(folder.join(format!("{name}.log"))).unwrap();
     let mut wrapped = Command::new("setpriv");
     wrapped.args(["--pdeathsig", "KILL"]).arg(command.get_program()).args(command.get_args());
     wrapped.envs(command.get_envs().filter_map(|(k, v)| Some((k.to_owned(), v?.to_owned()))));
@@ -255,8 +281,16 @@ fn api_server(tools: &Path, folder: &Path, port: u16, etcd: u16) -> Child {
     spawn(command, folder, "apiserver")
 }
 
+/// Held as long as a test runs.
+#[expect(dead_code, reason = "held, not read")]
+enum Turn {
+    Shared(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
+}
+
 /// A namespace of one test.
 pub struct Namespace {
+    _turn: Turn,
     plane: &'static Plane,
     /// Its name.
     pub name: String,
@@ -298,9 +332,18 @@ impl Namespace {
         serde_json::from_str(&said).unwrap()
     }
 
+    /// All Jobs of cycles; a look into the store is none.
+    pub fn jobs(&self) -> Vec<Value> {
+        self.selected("jobs", "cicada.dev/purpose=cycle")
+    }
+
     /// All objects of a kind; none while the API server is away.
     pub fn list(&self, kind: &str) -> Vec<Value> {
-        let said = self.plane.say(&["get", kind, "-n", &self.name, "-o", "json"]);
+        self.selected(kind, "")
+    }
+
+    fn selected(&self, kind: &str, selector: &str) -> Vec<Value> {
+        let said = self.plane.say(&["get", kind, "-n", &self.name, "-l", selector, "-o", "json"]);
         let list: Value = serde_json::from_str(&said).unwrap_or(Value::Null);
         list["items"].as_array().cloned().unwrap_or_default()
     }
@@ -310,14 +353,31 @@ impl Namespace {
 pub struct Operator {
     child: Guard,
     port: u16,
+    identity: String,
+    args: Vec<String>,
+    folder: PathBuf,
+    kubeconfig: PathBuf,
 }
 
 impl Operator {
     /// Starts one for a namespace, with this identity and in competition for this Lease.
     pub fn start(plane: &Plane, namespace: &str, identity: &str, lease: &str) -> Self {
+        Self::start_with(plane, namespace, identity, lease, None, &[])
+    }
+
+    /// As `start`, with the API server behind `proxy` and more arguments.
+    pub fn start_with(
+        plane: &Plane,
+        namespace: &str,
+        identity: &str,
+        lease: &str,
+        proxy: Option<&Proxy>,
+        more: &[&str],
+    ) -> Self {
         let port = free_port();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cicada-operator"));
-        command.args([
+        let listen = format!("127.0.0.1:{port}");
+        let config = plane.folder.join("operator.yaml").to_string_lossy().into_owned();
+        let args = [
             "run",
             "--log-format=text",
             "--identity",
@@ -325,14 +385,29 @@ impl Operator {
             "--lease",
             lease,
             "--listen",
-            &format!("127.0.0.1:{port}"),
-        ]);
-        command.args(["--watch-namespaces", namespace]);
-        command.arg("--config").arg(plane.folder.join("operator.yaml"));
-        command.env("KUBECONFIG", plane.folder.join("kubeconfig"));
-        let operator = Self { child: Guard(spawn(command, &plane.folder, identity)), port };
+            &listen,
+            "--watch-namespaces",
+            namespace,
+            "--config",
+            &config,
+        ];
+        let args: Vec<String> = args.iter().chain(more).map(|&a| a.to_owned()).collect();
+        let kubeconfig = proxy.map_or_else(
+            || plane.folder.join("kubeconfig"),
+            |proxy| plane.kubeconfig_for(proxy.port, identity),
+        );
+        let child = Guard(operator_process(&plane.folder, identity, &args, &kubeconfig));
+        let (identity, folder) = (identity.to_owned(), plane.folder.clone());
+        let operator = Self { child, port, identity, args, folder, kubeconfig };
         until("the operator is ready", 60, || operator.ready().then_some(()));
         operator
+    }
+
+    /// What a kubelet does: starts it again if it has ended.
+    pub fn revive(&mut self) {
+        if self.ended() {
+            self.child = Guard(operator_process(&self.folder, &self.identity, &self.args, &self.kubeconfig));
+        }
     }
 
     fn ask(&self, path: &str) -> String {
@@ -348,7 +423,7 @@ impl Operator {
 
     /// It holds its Lease.
     pub fn leads(&self) -> bool {
-        self.ask("/metrics").contains("cicada_leader 1")
+        self.ask("/metrics").lines().any(|line| line == "cicada_leader 1")
     }
 
     /// Sends a signal.
@@ -366,4 +441,10 @@ impl Operator {
     pub fn ended(&mut self) -> bool {
         self.child.0.try_wait().unwrap().is_some()
     }
+}
+
+fn operator_process(folder: &Path, identity: &str, args: &[String], kubeconfig: &Path) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cicada-operator"));
+    command.args(args).env("KUBECONFIG", kubeconfig);
+    spawn(command, folder, identity)
 }

@@ -224,6 +224,7 @@ impl World {
                 job_vanished: false,
                 delete_job: None,
                 delete_refused: None,
+                look: None,
                 environment: &environment,
                 defaults: &self.defaults,
             };
@@ -253,6 +254,8 @@ impl World {
                     job.report_job = Some(ReportJob::Ended(Box::new(None)));
                 }
             }
+            // The store is a folder here, and each cycle reads it.
+            Action::StartLook => {}
             Action::SetCycle { cycle, status } => {
                 self.failed |= status.phase == Some(Phase::Failed);
                 if let Some(found) = self.find(&cycle) {

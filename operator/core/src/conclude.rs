@@ -1,0 +1,60 @@
+//! State and the conditions that follow from everything else.
+
+use cicada_crds::status::State;
+
+use crate::{
+    conditions::{self, Wanted},
+    decide::{RESTING, Step},
+    gate::{self, Gate},
+    plan::store_secret,
+};
+
+/// Sets them, at the end of each decision.
+pub(crate) fn conclude(step: &mut Step<'_>, gate: Option<&Gate>) {
+    let waiting = !step.waiting().is_empty() && step.seen.environment.full;
+    let state = match (&step.status.active_cycle, gate) {
+        (Some(_), _) => State::Running,
+        (None, Some(gate)) => gate.state,
+        (None, None) if waiting => State::Queued,
+        (None, None) => RESTING,
+    };
+    step.status.state = Some(state);
+    if let Some(instance) = &step.seen.environment.instance {
+        step.status.operator = Some(instance.clone());
+    }
+    let generation = step.status.observed_generation;
+    let wanted = match (gate::stall(step), gate) {
+        (Some((reason, message)), _) => [
+            Wanted::new("Stalled", true, reason.clone(), &message),
+            Wanted::new("Ready", false, reason, &message),
+        ],
+        (None, Some(gate)) => {
+            [Wanted::absent("Stalled"), Wanted::new("Ready", true, gate.reason.clone(), &gate.message)]
+        }
+        // One reason for Idle and Running: a condition that changed with each cycle would wake every watcher.
+        (None, None) => [Wanted::absent("Stalled"), Wanted::new("Ready", true, "Ready", "")],
+    };
+    let shared = credentials_shared(step);
+    for wanted in wanted.into_iter().chain([Wanted::absent("Reconciling"), shared]) {
+        conditions::apply(&mut step.status.conditions, wanted, generation, step.now);
+    }
+    for condition in &mut step.status.conditions {
+        condition.observed_generation = generation;
+    }
+}
+
+/// Agents with one credential can read each other's memories: who relies on a border must be told.
+fn credentials_shared(step: &Step<'_>) -> Wanted {
+    let secret = store_secret(&step.seen.agent.spec, step.seen.defaults);
+    match secret.filter(|_| step.seen.environment.shares_credentials) {
+        Some(secret) => Wanted::new(
+            "CredentialsShared",
+            true,
+            "CredentialsShared",
+            format!(
+                "other agents of this namespace use the Secret {secret} too: each can read the memories of all"
+            ),
+        ),
+        None => Wanted::absent("CredentialsShared"),
+    }
+}

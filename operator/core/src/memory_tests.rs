@@ -1,0 +1,208 @@
+//! What status says of the memory, and when the store is looked into.
+
+use super::*;
+
+fn condition(w: &World, type_: &str) -> Option<(String, String)> {
+    let status = w.status();
+    conditions::find(&status.conditions, type_).map(|c| (c.status.clone(), c.reason.clone()))
+}
+
+fn is(status: &str, reason: &str) -> Option<(String, String)> {
+    Some((status.to_owned(), reason.to_owned()))
+}
+
+fn memory(snapshot: &str, before: &str, epoch: u64, counted: bool) -> Option<MemoryReport> {
+    Some(MemoryReport {
+        snapshot: Some(snapshot.into()),
+        before: Some(before.into()),
+        epoch,
+        counted,
+        ..MemoryReport::default()
+    })
+}
+
+fn without_schedule(now: &str) -> World {
+    let mut w = World::sql("0 7 * * *", now);
+    w.agent.spec.schedules.clear();
+    w.environment.looks = true;
+    w
+}
+
+fn find(w: &mut World, report: Option<CycleReport>) {
+    w.look.as_mut().expect("a look is at work").found = ReportJob::Ended(Box::new(report));
+    w.settle();
+}
+
+/// A failed cycle publishes a snapshot too: the ledger of the failure beside the memory as it was.
+#[test]
+fn the_snapshot_of_a_failed_cycle_holds_none_of_its_work() {
+    for (class, counted, expected) in [
+        (FailureClass::ExecutorFailed, false, is("False", "NotPersisted")),
+        (FailureClass::Timeout, false, is("False", "NotPersisted")),
+        (FailureClass::Timeout, true, is("True", "Interrupted")),
+    ] {
+        let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+        w.at("2026-12-01T07:00:00Z").done();
+        assert_eq!(condition(&w, "LastCyclePersisted"), is("True", "Persisted"));
+        w.at("2026-12-02T07:00:00Z");
+        let mut report = CycleReport::failed(class, "x");
+        report.memory = memory("2-0-y", "1-0-x", 2, counted);
+        w.end(&report);
+        assert_eq!(condition(&w, "LastCyclePersisted"), expected, "{class:?}");
+    }
+    let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+    w.at("2026-12-01T07:00:00Z");
+    let mut report = CycleReport::failed(FailureClass::Timeout, "x");
+    report.memory = memory("1-0-x", "1-0-x", 2, true);
+    w.end(&report);
+    assert_eq!(
+        condition(&w, "LastCyclePersisted"),
+        is("False", "NotPersisted"),
+        "what it found, not what it left"
+    );
+}
+
+#[test]
+fn a_store_that_was_refused_is_not_safe_until_a_cycle_has_used_it() {
+    let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+    w.at("2026-12-01T07:00:00Z").fail(FailureClass::StoreRefused);
+    assert_eq!(condition(&w, "StoreSafe"), is("False", "StoreRefused"));
+    w.request("again", &json!({}));
+    w.at("2026-12-01T08:00:00Z").done();
+    assert_eq!(condition(&w, "StoreSafe"), is("True", "ConditionalWrites"));
+}
+
+#[test]
+fn who_shares_a_credential_is_told() {
+    let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+    let store = json!({"s3": {"bucket": "b", "credentials": {"secretName": "cicada-store"}}});
+    w.agent.spec.store = Some(serde_json::from_value(store).unwrap());
+    w.settle();
+    assert_eq!(condition(&w, "CredentialsShared"), None);
+    w.environment.shares_credentials = true;
+    w.settle();
+    assert_eq!(condition(&w, "CredentialsShared"), is("True", "CredentialsShared"));
+    w.environment.shares_credentials = false;
+    w.settle();
+    assert_eq!(condition(&w, "CredentialsShared"), None);
+}
+
+fn moved() -> World {
+    let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+    w.environment.looks = true;
+    w.at("2026-12-01T07:00:00Z").done();
+    w.agent.spec.store = Some(serde_json::from_value(json!({"directory": {"path": "/other"}})).unwrap());
+    w.agent.metadata.generation = Some(2);
+    w.at("2026-12-01T07:10:00Z");
+    w
+}
+
+#[test]
+fn a_moved_store_starts_nothing_until_the_memory_is_found_there() {
+    let mut w = moved();
+    assert_eq!((w.state(), condition(&w, "Stalled")), (State::Stalled, is("True", "StoreMoved")));
+    find(&mut w, Some(CycleReport::failed(FailureClass::MemoryMissing, "no HEAD")));
+    w.at("2026-12-02T07:00:00Z");
+    assert_eq!(w.jobs_made.len(), 1, "the slot starts nothing");
+    assert_eq!(w.log.iter().filter(|l| *l == "look").count(), 1, "one look for each place");
+    // A person copied the memory and asks.
+    w.request("copied", &json!({}));
+    w.at("2026-12-02T08:00:00Z").done();
+    assert_eq!(w.status().memory.unwrap().store.as_deref(), Some("file:///other"));
+    assert_eq!((w.state(), condition(&w, "Stalled")), (State::Running, None), "the missed slot is caught up");
+    w.done();
+    assert_eq!((w.state(), w.jobs_made.len()), (State::Idle, 3));
+    w.at("2026-12-03T07:00:00Z");
+    assert_eq!(w.jobs_made.len(), 4);
+}
+
+#[test]
+fn another_address_of_the_same_store_is_noticed_by_itself() {
+    let mut w = moved();
+    let mut report = CycleReport::failed(FailureClass::Disrupted, "nothing of this cycle");
+    report.memory = memory("1-0-x", "1-0-x", 1, true);
+    find(&mut w, Some(report));
+    assert_eq!((w.state(), condition(&w, "Stalled")), (State::Idle, None));
+    assert!(w.look.is_none());
+}
+
+#[test]
+fn an_older_memory_in_the_new_place_is_not_the_one_that_was_left() {
+    let mut w = moved();
+    w.agent.status.as_mut().unwrap().memory.as_mut().unwrap().epoch = Some(9);
+    let mut report = CycleReport::failed(FailureClass::Disrupted, "x");
+    report.memory = memory("1-0-x", "1-0-x", 1, true);
+    find(&mut w, Some(report));
+    assert_eq!(condition(&w, "Stalled"), is("True", "StoreMoved"));
+}
+
+#[test]
+fn setting_the_store_back_or_accepting_the_loss_ends_it() {
+    let mut back = moved();
+    back.agent.spec.store = Some(serde_json::from_value(json!({"directory": {"path": "/store"}})).unwrap());
+    back.settle();
+    assert_eq!(condition(&back, "Stalled"), None);
+    let mut lost = moved();
+    lost.agent.metadata.annotations =
+        Some([(crate::ACCEPT_MEMORY_LOSS.to_owned(), "1-0-x".to_owned())].into());
+    lost.at("2026-12-02T07:00:00Z");
+    assert_eq!(lost.jobs_made.len(), 2);
+}
+
+/// An edit while a cycle runs must not make its memory look as if it lay where the edit points.
+#[test]
+fn a_cycle_reports_the_place_where_it_was_started() {
+    let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+    w.at("2026-12-01T07:00:00Z");
+    w.agent.spec.store = Some(serde_json::from_value(json!({"directory": {"path": "/other"}})).unwrap());
+    w.done();
+    assert_eq!(w.status().memory.unwrap().store.as_deref(), Some("file:///store"));
+    assert_eq!(condition(&w, "Stalled"), is("True", "StoreMoved"));
+}
+
+#[test]
+fn an_agent_that_nothing_wakes_is_looked_for_once() {
+    let mut w = without_schedule("2026-12-01T06:00:00Z");
+    w.settle();
+    assert!(w.log.is_empty(), "a folder may bring its first cycle along");
+    assert_eq!(w.look_again, ts("2026-12-01T06:01:00Z"));
+    w.at("2026-12-01T06:01:00Z");
+    assert_eq!(w.log, ["look"]);
+    let mut report = CycleReport::failed(FailureClass::Disrupted, "x");
+    report.memory = memory("7-0-x", "7-0-x", 7, true);
+    find(&mut w, Some(report));
+    let found = w.status().memory.unwrap();
+    assert_eq!((found.snapshot.as_deref(), found.epoch), (Some("7-0-x"), Some(7)));
+    w.at("2026-12-02T06:00:00Z");
+    assert_eq!(w.log, ["look"]);
+    assert_eq!(condition(&w, "LastCyclePersisted"), None, "no cycle has run");
+}
+
+#[test]
+fn a_look_that_finds_nothing_is_not_repeated() {
+    for found in [None, Some(CycleReport::failed(FailureClass::MemoryMissing, "no HEAD"))] {
+        let mut w = without_schedule("2026-12-01T06:00:00Z");
+        w.at("2026-12-01T06:05:00Z");
+        find(&mut w, found);
+        w.at("2026-12-02T06:00:00Z");
+        assert_eq!((w.log.len(), w.state()), (1, State::Idle));
+        assert!(w.status().memory.unwrap().checked_at.is_some());
+    }
+}
+
+#[test]
+fn nothing_is_looked_for_where_a_cycle_will_look() {
+    let mut scheduled = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+    scheduled.environment.looks = true;
+    scheduled.at("2026-12-01T06:30:00Z");
+    let mut asked = without_schedule("2026-12-01T06:00:00Z");
+    asked.request("r", &json!({}));
+    asked.at("2026-12-01T06:30:00Z").done();
+    asked.at("2026-12-01T07:30:00Z");
+    let mut held = without_schedule("2026-12-01T06:00:00Z");
+    held.environment.hold = Some("release".into());
+    held.at("2026-12-01T06:30:00Z");
+    for w in [scheduled, asked, held] {
+        assert!(!w.log.iter().any(|l| l == "look"), "{:?}", w.log);
+    }
+}
