@@ -9,6 +9,7 @@ use cicada_contract::report::{CycleResult, Outcome};
 use crate::agent::Agent;
 use crate::model::{finish, server, sql, turn};
 use crate::model_server::Turn;
+use crate::processes::Peaks;
 
 const GROW: &str = "CREATE TABLE IF NOT EXISTS t (n); INSERT INTO t VALUES (random())";
 
@@ -150,10 +151,12 @@ async fn hostile_archives_have_their_class_and_the_memory_stays() {
         encoder.finish().unwrap()
     };
     let corrupt = FailureClass::RestoreCorrupt;
+    let limit = agent.config.memory.size_limit;
     // (what, bytes, HEAD vouches for them, class)
     for (what, bytes, vouched, class) in [
         ("4 GiB of zeros that HEAD calls 4 GiB", zeros.clone(), true, FailureClass::DiskBudget),
-        ("4 GiB of zeros", zeros, true, FailureClass::RestoreBomb),
+        ("4 GiB of zeros", zeros.clone(), true, FailureClass::RestoreBomb),
+        ("4 GiB of zeros that HEAD calls as large as allowed", zeros, true, FailureClass::RestoreBomb),
         ("two frames", [sound.clone(), small(b"x")].concat(), true, corrupt),
         ("truncated", sound[..sound.len() / 2].to_vec(), true, corrupt),
         ("truncated, HEAD does not know", sound[..sound.len() / 2].to_vec(), false, corrupt),
@@ -165,10 +168,23 @@ async fn hostile_archives_have_their_class_and_the_memory_stays() {
     ] {
         std::fs::write(&path, &bytes).unwrap();
         if vouched {
-            let file_size = if class == FailureClass::DiskBudget { 4 << 30 } else { archive.file_size };
+            let file_size = match what {
+                "4 GiB of zeros that HEAD calls 4 GiB" => 4 << 30,
+                "4 GiB of zeros that HEAD calls as large as allowed" => limit,
+                _ => archive.file_size,
+            };
             vouch(&agent, &archive.key, &bytes, file_size);
         }
-        let report = agent.cycle().await;
+        let run = agent.next_run();
+        let child = agent.start(&run);
+        let memory = Peaks::of(child.id());
+        let report = agent.end(child).await;
+        let peaks = memory.end();
+        // Of all processes, as if each had its most at the same time. The file is on the disk.
+        let total: u64 = peaks.iter().sum();
+        assert!(total < 100_000_000, "{what}: {peaks:?}");
+        println!("{what}: {total} bytes of RAM in {} processes", peaks.len());
+        assert!(what.contains("calls 4 GiB") || peaks.len() > 1, "{what}: no worker was seen in {peaks:?}");
         assert_eq!(report.class, Some(class), "{what}: {report:?}\n{}", agent.log());
         assert_eq!(report.result, CycleResult::Failed);
         assert!(!agent.dir.path().join("work/memory/memory.db").exists(), "{what}: nothing is opened");

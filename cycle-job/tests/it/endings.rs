@@ -16,6 +16,7 @@ use crate::agent::{Agent, until};
 use crate::delivery::{Hook, message, with_hook};
 use crate::model::{call, finish, server, sql, turn};
 use crate::model_server::{Fault, Turn};
+use crate::processes::workers;
 
 const GROW: &str = "CREATE TABLE IF NOT EXISTS t (n); INSERT INTO t VALUES (1)";
 /// Never ends.
@@ -118,6 +119,25 @@ async fn of_a_mount_that_failed_stays_the_failure() {
     assert_eq!(report.class, Some(FailureClass::ConfigMissing));
     assert!(report.message.contains("ConfigMap shop/prices, key a.csv"), "{report:?}");
     nothing_but_the_failure(&agent, &key, FailureClass::ConfigMissing).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_tables_that_could_not_be_removed_stays_the_failure() {
+    let slow = Turn { faults: vec![Fault::Slow(3_000)], ..turn(vec![finish("done")]) };
+    let server = server(vec![vec![turn(vec![sql("INSERT INTO t VALUES (2)")]), slow]]).await;
+    let (mut agent, key) = grown().await;
+    agent.config.executor = Agent::with_model(Provider::OpenAICompatible, &server.url).config.executor;
+    agent.secret("model", "key", "sk-canary-model-key");
+    agent.config.limits = Limits { sql_timeout: 1, ..Limits::default() };
+    let run = agent.next_run();
+    let child = agent.start(&run);
+    until("the model thinks again", || server.requests().len() == 2).await;
+    // It hangs when the mounts are to be dropped, and is killed in the end.
+    let worker = workers(child.id())["memory"];
+    std::process::Command::new("kill").args(["-STOP", &worker.to_string()]).status().unwrap();
+    let report = agent.end(child).await;
+    assert_eq!(report.class, Some(FailureClass::EphemeralResidue), "{report:?}\n{}", agent.log());
+    nothing_but_the_failure(&agent, &key, FailureClass::EphemeralResidue).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

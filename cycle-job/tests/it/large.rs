@@ -5,6 +5,7 @@ use cicada_contract::{CycleReport, FailureClass};
 use cicada_store::{ArchiveRef, DELTA_FROM, Head};
 
 use crate::agent::Agent;
+use crate::upgrade::cycle_of_the_first_release;
 
 /// An agent with 70 MB of rows, half of which compress.
 async fn large() -> Agent {
@@ -55,7 +56,9 @@ async fn a_small_change_of_a_large_memory_is_a_small_upload() {
     assert_eq!(memory(&agent).await, kept, "nothing is uploaded where nothing changed");
     assert_eq!(agent.memory("SELECT sum(n), count(*) FROM rows").await, [["60", "70000"]]);
     let text = head(&agent).await.render();
-    assert!(String::from_utf8(text).unwrap().contains("\"version\": 2"), "earlier releases refuse it");
+    assert!(String::from_utf8(text).unwrap().contains("\"version\": 2"));
+    let refused = cycle_of_the_first_release(&agent, "old").unwrap_err();
+    assert!(refused.starts_with("unknown_version"), "{refused}");
     // Most pages change: a whole archive again, and with it a HEAD that earlier releases read once the last
     // delta has left the list.
     sql(&mut agent, "UPDATE rows SET noise = randomblob(480) WHERE id % 3 > 0").await;
@@ -69,6 +72,9 @@ async fn a_small_change_of_a_large_memory_is_a_small_upload() {
         String::from_utf8(text).unwrap().contains("\"version\": 1"),
         "without deltas nothing is asked of them"
     );
+    cycle_of_the_first_release(&agent, "old").unwrap();
+    assert_eq!(sql(&mut agent, CHANGE).await.class, None, "{}", agent.log());
+    assert_eq!(agent.memory("SELECT sum(n) FROM rows").await, [["100"]]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

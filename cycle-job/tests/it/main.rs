@@ -15,8 +15,10 @@ mod model;
 #[path = "../../../tests/src/model_server.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the end-to-end tests")]
 mod model_server;
+mod processes;
 #[path = "../../store/src/tests/proxy.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests of the store")]
 mod proxy;
 mod put_back;
 mod safety;
+mod upgrade;

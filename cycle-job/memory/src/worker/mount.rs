@@ -13,6 +13,12 @@ use crate::mounts::{Edit, IMAGE, MOUNTS, Mount, MountEdit, MountPolicy, diff};
 use crate::protocol::{Fault, FaultKind};
 use crate::value::{Row, Value};
 
+/// Begins a transaction in which mounts are emptied or dropped, whatever scratch tables of the agent's refer to
+/// them or to each other. The setting changes nothing inside of a transaction, so it comes first.
+const BEGIN: &str = "PRAGMA foreign_keys = OFF; BEGIN";
+/// Foreign keys hold again; after the end of that transaction.
+const KEYS_ON: &str = "PRAGMA foreign_keys = ON";
+
 /// Makes the tables if they are not there.
 fn make(engine: &mut Engine) -> Result<(), Fault> {
     if !engine.mounted {
@@ -36,7 +42,7 @@ pub(super) fn image(engine: &mut Engine, tables: &[String]) -> Result<(), Fault>
         .execute(&format!("ATTACH ?1 AS {IMAGE_SCHEMA}"), [path.to_string_lossy()])
         .map_err(Fault::from);
     let done = attached.and_then(|_| {
-        engine.connection.execute_batch("BEGIN")?;
+        engine.connection.execute_batch(BEGIN)?;
         or_undo(engine, |engine| {
             make(engine)?;
             let changes = std::rc::Rc::clone(&engine.changes);
@@ -44,7 +50,7 @@ pub(super) fn image(engine: &mut Engine, tables: &[String]) -> Result<(), Fault>
             capi::unwatched(&engine.connection, &changes, || engine.connection.execute_batch(&sql))?;
             Ok(())
         })?;
-        Ok(engine.connection.execute_batch(&format!("DETACH {IMAGE_SCHEMA}"))?)
+        Ok(engine.connection.execute_batch(&format!("{KEYS_ON}; DETACH {IMAGE_SCHEMA}"))?)
     });
     engine.connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
     done
@@ -65,7 +71,7 @@ fn sql(tables: &[String]) -> Result<String, Fault> {
 /// Begins a mount.
 pub(super) fn begin(engine: &mut Engine, policy: MountPolicy) -> Result<(), Fault> {
     *engine.policy.lock().unwrap_or_else(PoisonError::into_inner) = policy;
-    engine.connection.execute_batch("BEGIN")?;
+    engine.connection.execute_batch(BEGIN)?;
     or_undo(engine, make)
 }
 
@@ -122,7 +128,7 @@ pub(super) fn end(engine: &mut Engine, edits: &[MountEdit]) -> Result<(), Fault>
         }
         Ok(())
     })?;
-    engine.connection.execute_batch("COMMIT")?;
+    engine.connection.execute_batch(&format!("COMMIT; {KEYS_ON}"))?;
     engine.changes.borrow_mut().clear();
     engine.temp = schema::read(&engine.connection, "temp")?;
     Ok(())
@@ -131,7 +137,7 @@ pub(super) fn end(engine: &mut Engine, edits: &[MountEdit]) -> Result<(), Fault>
 fn or_undo(engine: &mut Engine, work: impl FnOnce(&mut Engine) -> Result<(), Fault>) -> Result<(), Fault> {
     let done = work(engine);
     if done.is_err() && !engine.connection.is_autocommit() {
-        engine.connection.execute_batch("ROLLBACK")?;
+        engine.connection.execute_batch(&format!("ROLLBACK; {KEYS_ON}"))?;
         engine.mounted = false;
     }
     done
@@ -162,7 +168,7 @@ pub(super) fn unmount(engine: &mut Engine) -> Result<(), Fault> {
         engine.connection.execute_batch("ROLLBACK")?;
     }
     let temp = schema::read(&engine.connection, "temp")?;
-    engine.connection.execute_batch("BEGIN")?;
+    engine.connection.execute_batch(BEGIN)?;
     // Views first: they may name the tables. Triggers and indexes go with their tables.
     for kind in ["view", "table"] {
         for object in temp.values().filter(|o| o.kind == kind && !o.name.starts_with("sqlite_")) {
@@ -171,7 +177,7 @@ pub(super) fn unmount(engine: &mut Engine) -> Result<(), Fault> {
                 .execute_batch(&format!("DROP {kind} IF EXISTS temp.{}", quote(&object.name)))?;
         }
     }
-    engine.connection.execute_batch("COMMIT")?;
+    engine.connection.execute_batch(&format!("COMMIT; {KEYS_ON}"))?;
     engine.changes.borrow_mut().clear();
     engine.mounted = false;
     engine.base.clear();

@@ -127,6 +127,28 @@ fn the_agents_triggers_do_not_fire_on_refresh() {
     );
 }
 
+/// Neither to mount again nor to unmount fails for them, and foreign keys hold before, between and after.
+#[test]
+fn scratch_tables_may_refer_to_mounts_and_to_each_other() {
+    let place = Place::new();
+    let (_ledger, mut memory, mounts) = mounted(&place);
+    ok(
+        &mut memory,
+        "CREATE TABLE p (id INTEGER PRIMARY KEY); CREATE TABLE c (p REFERENCES p);
+         CREATE TEMP TABLE a (id INTEGER PRIMARY KEY); INSERT INTO a VALUES (1);
+         CREATE TEMP TABLE b (a REFERENCES a); INSERT INTO b VALUES (1);
+         CREATE TEMP TABLE m (seq REFERENCES __messages (seq)); INSERT INTO m SELECT seq FROM __messages",
+    );
+    let broken = "INSERT INTO c VALUES (7)";
+    assert!(!memory.batch(broken).unwrap().is_ok());
+    memory.mount(&mounts).unwrap();
+    assert!(!memory.batch(broken).unwrap().is_ok());
+    ok(&mut memory, "DELETE FROM b; INSERT INTO b VALUES (1)");
+    memory.unmount().unwrap();
+    assert!(!memory.batch(broken).unwrap().is_ok());
+    memory.seal().unwrap();
+}
+
 #[test]
 fn scratch_tables_are_never_persisted() {
     let place = Place::new();

@@ -30,7 +30,11 @@ enum Neglects {
     /// minio#21526.
     MatchOnMissing,
     /// Compares, then writes: two racing writers both win.
-    Race,
+    MatchRace,
+    /// The same of creates, as s3mock 4.12.4 does.
+    CreateRace,
+    /// Refuses the losers of racing creates, and lets them write nevertheless.
+    Refusal,
 }
 
 #[async_trait]
@@ -47,9 +51,18 @@ impl ObjectStore for Careless {
             (Condition::Create, _, Neglects::Create)
             | (Condition::Match(_), Some(_), Neglects::Match)
             | (Condition::Match(_), None, Neglects::MatchOnMissing) => Condition::Any,
-            (Condition::Match(expected), Some(found), Neglects::Race) if *expected == found => {
+            (Condition::Match(expected), Some(found), Neglects::MatchRace) if *expected == found => {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
                 Condition::Any
+            }
+            (Condition::Create, None, Neglects::CreateRace | Neglects::Refusal) => {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                let done = self.inner.put(key, bytes.clone(), condition).await;
+                if done.is_ok() {
+                    return done;
+                }
+                let written = self.inner.put(key, bytes, Condition::Any).await;
+                return if self.what == Neglects::Refusal { done } else { written };
             }
             _ => condition,
         };
@@ -81,7 +94,14 @@ impl ObjectStore for Careless {
 /// minio#21526, ministack#1435: servers that take a condition and do not keep it.
 #[tokio::test]
 async fn a_bucket_without_conditional_writes_gets_no_memory() {
-    for what in [Neglects::Create, Neglects::Match, Neglects::MatchOnMissing, Neglects::Race] {
+    for what in [
+        Neglects::Create,
+        Neglects::Match,
+        Neglects::MatchOnMissing,
+        Neglects::MatchRace,
+        Neglects::CreateRace,
+        Neglects::Refusal,
+    ] {
         let dir = tempfile::tempdir().unwrap();
         let store = Arc::new(Careless { inner: DirectoryStore::new(dir.path()), what });
         let agent = agent(store.clone());
