@@ -99,3 +99,40 @@ fn a_pod_that_stood_still_loses_nothing() {
         signal("-CONT");
     });
 }
+
+/// The kubelet of the one node, standing still; it goes on with the value that stands for it.
+struct StoppedKubelet(String);
+
+impl StoppedKubelet {
+    fn new() -> Self {
+        let pid = std::fs::read_to_string(Cluster::get().state().join("kubelet.pid")).unwrap();
+        let this = Self(pid.trim().to_owned());
+        this.signal("-STOP");
+        this
+    }
+
+    fn signal(&self, name: &str) {
+        assert!(std::process::Command::new("kill").args([name, &self.0]).status().unwrap().success());
+    }
+}
+
+impl Drop for StoppedKubelet {
+    fn drop(&mut self) {
+        self.signal("-CONT");
+    }
+}
+
+#[test]
+#[ignore = "needs the test cluster: tests/run"]
+fn a_lost_node_that_comes_back_has_no_second_writer() {
+    survives("node-lost", |ns, pod| {
+        // Nobody ends the container, and the API server forgets the pod, as it does for a node that is gone.
+        let kubelet = StoppedKubelet::new();
+        ns.kubectl(&["delete", "pod", pod, "--force", "--grace-period=0", "--wait=false"]).must();
+        wait::until("the Job has another pod", 60, || {
+            let pods = ns.list("pods");
+            pods.iter().any(|p| p["metadata"]["name"] != pod).then_some(())
+        });
+        drop(kubelet);
+    });
+}
