@@ -439,7 +439,8 @@ fn with_snapshot(head: &Head, snapshot: Snapshot, request: &PublishRequest) -> H
 fn pin_newer(head: &mut Head, base: &str) {
     let bar = order(base);
     for snapshot in &mut head.snapshots {
-        if order(&snapshot.id) > bar && snapshot.kind.is_counted() && snapshot.pinned.is_none() {
+        // Checkpoints and failures too: their ledgers alone tell of calls with unknown outcome.
+        if order(&snapshot.id) > bar && snapshot.pinned.is_none() {
             snapshot.pinned = Some(format!("left behind by the restore of {base}"));
         }
     }

@@ -13,14 +13,24 @@ use crate::exit::{Interrupted, UsageError};
 /// For how long other commands wait for this one, should it die without letting go. Cycles never wait.
 const HELD_FOR: SignedDuration = SignedDuration::from_mins(30);
 
-/// Whose memory it is, as HEAD says; its UIDs stay.
-pub(super) fn owner_of(head: &Head) -> Owner {
-    Owner {
-        cluster: head.owner.cluster.clone(),
-        namespace: head.owner.namespace.clone(),
-        name: head.owner.name.clone(),
-        ..Owner::default()
+/// Whose memory it is, as HEAD says; its UIDs stay. Refuses a HEAD that lies in the folder of another agent,
+/// as a cycle does: it was brought there by hand, and nobody knows whose memory would be written.
+pub(super) fn owner_of(store: &AgentStore, head: &Head) -> anyhow::Result<Owner> {
+    let owner = &head.owner;
+    if store.key("") != format!("{}/{}/", owner.namespace, owner.name) {
+        bail!(
+            "what lies at {} is the memory of {}; nothing was changed: \
+             `cicadactl copy` takes a memory to another agent",
+            store.location(),
+            owner.path()
+        );
     }
+    Ok(Owner {
+        cluster: owner.cluster.clone(),
+        namespace: owner.namespace.clone(),
+        name: owner.name.clone(),
+        ..Owner::default()
+    })
 }
 
 /// Acquires the memory for `purpose`. Refuses while a cycle is before its deadline, unless `fence`.

@@ -8,7 +8,7 @@ use cicada_store::{AgentStore, Credentials, ObjectStore};
 use jiff::Timestamp;
 
 use super::claim::{acquire, confirm, holding, owner_of, warning};
-use super::restored::{head, size};
+use super::restored::{head, private_folder, size};
 use crate::args::CopyArgs;
 use crate::exit::UsageError;
 use crate::output::{bytes, note};
@@ -23,7 +23,7 @@ pub(super) async fn run(args: CopyArgs) -> anyhow::Result<()> {
         return Err(UsageError(format!("{} is both source and target", source.location())).into());
     }
     let seen = head(&source).await?;
-    let owner = owner_of(&seen);
+    let owner = owner_of(&source, &seen)?;
     let new_owner = Owner {
         cluster: args.to_cluster.clone().unwrap_or_else(|| owner.cluster.clone()),
         namespace,
@@ -44,7 +44,7 @@ pub(super) async fn run(args: CopyArgs) -> anyhow::Result<()> {
         ),
         args.consent.yes,
     )?;
-    let scratch = tempfile::tempdir()?;
+    let scratch = private_folder()?;
     let writer = acquire(&source, owner, "copy", args.consent.fence).await?;
     let copied = holding(writer, async |writer| {
         let bar = progress::bar("copy", 0);

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::claim::confirm;
 use super::export::place_file;
+use super::restored::private_folder;
 use crate::args::{FilesArgs, FilesCommand, Target};
 use crate::exit::{Missing, UsageError};
 use crate::output::{Grid, bytes, note};
@@ -66,7 +67,7 @@ async fn get(target: &Target, key: &str, to: Option<PathBuf>) -> anyhow::Result<
     }
     let store = target.open().await?;
     let size = size(&store, key).await?;
-    let folder = tempfile::tempdir()?;
+    let folder = private_folder()?;
     let file = folder.path().join("file");
     let bar = progress::bar(key, size);
     progress::follow(&bar, &file, store.fetch_file(key, &file, u64::MAX)).await?;

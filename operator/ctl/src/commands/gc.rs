@@ -24,7 +24,7 @@ pub(super) async fn run(args: GcArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let seen = head(&store).await?;
-    let writer = acquire(&store, owner_of(&seen), "gc", args.fence).await?;
+    let writer = acquire(&store, owner_of(&store, &seen)?, "gc", args.fence).await?;
     let (done, listing, head) = holding(writer, async |writer| {
         let listing = listing(&store).await?;
         let done = writer.collect(&[], Timestamp::now()).await?;

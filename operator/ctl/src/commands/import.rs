@@ -40,7 +40,7 @@ pub(super) async fn run(args: ImportArgs) -> anyhow::Result<()> {
             .context("nothing was changed; --fence goes ahead without it");
     }
     let owner = match &seen {
-        Some(head) => owner_of(head),
+        Some(head) => owner_of(&store, head)?,
         None => new_owner(&args).await?,
     };
     let has_memory = seen.as_ref().is_some_and(|head| head.current().is_some());

@@ -32,12 +32,13 @@ pub(super) async fn run(args: RestoreArgs) -> anyhow::Result<()> {
         return Err(cicada_store::AcquireError::Held { holder: Box::new(holder.clone()) })
             .context("nothing was changed; --fence goes ahead without it");
     }
+    let owner = owner_of(&store, &seen)?;
     confirm(&question(&seen, &base), args.consent.yes)?;
     let now = Timestamp::now();
     let restored = sound(&store, &base).await?;
     let reason = format!("snapshot {} was restored by a person", base.id);
     let ledger = detached_ledger(&restored, base.ledger.is_some(), &reason, now).await?;
-    let writer = acquire(&store, owner_of(&seen), "restore", args.consent.fence).await?;
+    let writer = acquire(&store, owner, "restore", args.consent.fence).await?;
     let published = holding(writer, async |writer| {
         let Some(listed) = writer.head().snapshot(&base.id) else {
             bail!("snapshot {} left HEAD's list meanwhile", base.id);

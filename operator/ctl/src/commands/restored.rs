@@ -120,10 +120,17 @@ pub(super) struct Restored {
     launcher: Launcher,
 }
 
+/// A temporary folder that only its user can look into: memories pass through it.
+pub(super) fn private_folder() -> std::io::Result<tempfile::TempDir> {
+    use std::os::unix::fs::PermissionsExt;
+    let mine = std::fs::Permissions::from_mode(0o700);
+    tempfile::Builder::new().prefix("cicadactl-").permissions(mine).tempdir()
+}
+
 impl Restored {
     /// With nothing in it yet.
     pub(super) fn new() -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("cicadactl-").tempdir()?;
+        let folder = private_folder()?;
         for part in [Part::Memory, Part::Ledger] {
             std::fs::create_dir(folder.path().join(part.name()))?;
         }
@@ -219,6 +226,15 @@ pub(super) fn memory_options(file: &Path) -> MemoryOptions {
 /// HEAD, or why there is none.
 pub(super) async fn head(store: &AgentStore) -> anyhow::Result<Head> {
     let Some(at) = store.read_head().await? else {
+        let left = store.store().list(&store.key("snapshots/")).await?;
+        if !left.is_empty() {
+            bail!(
+                "HEAD.json is missing at {}, and {} archives of snapshots are there: \
+                 bring HEAD.json back from the bucket's versions or a backup",
+                store.location(),
+                left.len()
+            );
+        }
         let near = near_agents(store).await;
         bail!(Missing(format!(
             "no memory at {}: the agent has not run yet, or it is another store{near}",

@@ -8,6 +8,7 @@ use anyhow::Context;
 use cicada_contract::resources::MIB;
 use cicada_memory::{Launcher, MemoryOptions, MemoryWorker, PromptOptions};
 
+use super::restored::private_folder;
 use crate::args::{PromptArgs, SqlArgs};
 use crate::output::{line, note};
 
@@ -16,7 +17,7 @@ const STATEMENT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// `prompt`.
 pub(super) fn prompt(args: PromptArgs) -> anyhow::Result<()> {
-    let folder = tempfile::tempdir()?;
+    let folder = private_folder()?;
     let mut worker = open_copy(&args.db, folder.path())?;
     let options = PromptOptions { max_bytes: args.bytes, ..PromptOptions::default() };
     line(worker.schema_prompt(&options)?.trim_end())
@@ -24,7 +25,7 @@ pub(super) fn prompt(args: PromptArgs) -> anyhow::Result<()> {
 
 /// `sql`: the copy stays, so that it can be looked at.
 pub(super) fn sql(args: SqlArgs) -> anyhow::Result<ExitCode> {
-    let folder = tempfile::Builder::new().prefix("cicada-sql-").tempdir()?.keep();
+    let folder = private_folder()?.keep();
     let mut worker = open_copy(&args.db, &folder)?;
     let result = worker.batch(&args.sql)?;
     line(result.text.trim_end())?;
