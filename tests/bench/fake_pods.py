@@ -59,14 +59,17 @@ def worker():
         due, pod, phase = work.get()
         time.sleep(max(0, due - time.time()))
         path = "/api/v1/namespaces/%s/pods/%s/status" % (pod["metadata"]["namespace"], pod["metadata"]["name"])
-        for _ in range(5):
+        # An API server that is started again needs some seconds; a pod that is given up here never ends.
+        for _ in range(300):
             try:
                 c.request("PATCH", path, json.dumps(status(pod, phase)), headers("application/merge-patch+json"))
-                c.getresponse().read()
-                break
-            except OSError:
-                time.sleep(0.2)
+                answer = c.getresponse()
+                answer.read()
+                if answer.status < 300 or answer.status == 404:
+                    break
+            except (OSError, http.client.HTTPException):
                 c = connection()
+            time.sleep(0.2)
 
 
 def main():
@@ -89,7 +92,7 @@ def main():
                     break
                 if event["type"] != "DELETED":
                     take(event["object"], seen)
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, http.client.HTTPException):
             time.sleep(0.5)
 
 
