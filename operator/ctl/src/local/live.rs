@@ -61,12 +61,14 @@ pub(super) async fn forever(local: &Local, folder: Folder) -> anyhow::Result<Exi
         {
             Ok(folder) => {
                 known.retain(|path| folder.agents.iter().any(|a| super::path_of(a) == *path));
-                for world in local.worlds(&folder) {
+                let worlds = local.worlds(&folder);
+                // Before any new agent looks into it: one that is not in the folder ends.
+                *shared.folder.write().await = folder;
+                for world in worlds {
                     if known.insert(world.path()) {
                         tasks.spawn(live(world, shared.clone()));
                     }
                 }
-                *shared.folder.write().await = folder;
                 output::note("manifests read again");
                 shared.changed.send_replace(());
             }
