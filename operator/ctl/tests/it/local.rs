@@ -96,7 +96,7 @@ fn a_secret_that_is_not_set_is_named_before_the_first_call() {
     let manifest = |more: &str| {
         let text = format!(
             "apiVersion: cicada.dev/v1alpha1\nkind: PersistentAgent\nmetadata: {{name: clerk, namespace: shop}}\nspec:\n  \
-             charter: c\n  executor:\n    model: {{provider: OpenAI, name: m{more}}}\n"
+             charter: c\n  backoffLimit: 0\n  executor:\n    model: {{provider: OpenAI, name: m{more}}}\n"
         );
         std::fs::write(folder.path().join("clerk.yaml"), text).unwrap();
     };
