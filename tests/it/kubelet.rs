@@ -53,10 +53,14 @@ fn an_evicted_pod_loses_nothing() {
     });
 }
 
-/// Fills the memory of a process's container from within its cgroup. The kernel then kills the largest
-/// process that it may, which this one never is: a pod with equal requests and limits is nearly protected itself.
-fn hog_beside(pid: i32) -> std::process::Child {
-    let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+/// Fills the memory of a container from within its cgroup. The kernel then kills the process that it thinks
+/// the least of: the container's own are put first, since a pod with equal requests and limits is nearly
+/// protected.
+fn hog_beside(processes: &[i32]) -> std::process::Child {
+    for pid in processes {
+        std::fs::write(format!("/proc/{pid}/oom_score_adj"), "1000").unwrap();
+    }
+    let cgroups = std::fs::read_to_string(format!("/proc/{}/cgroup", processes[0])).unwrap();
     let of = |start: &str, root: &str| {
         let mut lines = cgroups.lines().filter_map(|line| line.split_once(':'));
         lines.find_map(|(_, rest)| rest.strip_prefix(start)).map(|path| format!("{root}{path}/cgroup.procs"))
@@ -64,7 +68,8 @@ fn hog_beside(pid: i32) -> std::process::Child {
     let procs = of("memory:", "/sys/fs/cgroup/memory")
         .or_else(|| of(":", "/sys/fs/cgroup"))
         .expect("a memory cgroup");
-    let script = format!("echo -1000 > /proc/self/oom_score_adj; echo $$ > {procs}; exec tail /dev/zero");
+    // Three, so that none of them alone is larger than the limit, which is what first place is worth.
+    let script = format!("echo $$ > {procs}; for n in 1 2 3; do timeout 20 tail /dev/zero & done; wait");
     std::process::Command::new("sh").args(["-ec", &script]).spawn().unwrap()
 }
 
@@ -72,7 +77,7 @@ fn hog_beside(pid: i32) -> std::process::Child {
 #[ignore = "needs the test cluster: tests/run"]
 fn a_pod_out_of_memory_loses_nothing() {
     let status = survives("pod-oom", |ns, pod| {
-        let mut hog = hog_beside(ns.cluster().container_processes(&ns.name, pod, "cycle")[0]);
+        let mut hog = hog_beside(&ns.cluster().container_processes(&ns.name, pod, "cycle"));
         wait::until("the container is killed for its memory", 60, || {
             let pods = ns.list("pods");
             let pod = pods.into_iter().find(|p| p["metadata"]["name"] == pod);
