@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cicada_tests::{
-    cluster::{Cluster, SYSTEM},
+    cluster::{Cluster, OPERATOR, SYSTEM},
     memory::Unpacked,
     namespace::Namespace,
     shell::{root, run},
@@ -108,8 +108,13 @@ fn the_chart_goes_forward_back_and_away_and_agents_stay() {
 
     cluster.install(&now);
     assert!(knows_the_new_field(cluster), "openvox-operator#555: an upgrade left the old definitions");
+    // A release brings another image and so other pods; this one has the same.
+    cluster.kubectl(SYSTEM, &["rollout", "restart", "deployment", "--selector", OPERATOR]).must();
+    cluster.kubectl(SYSTEM, &["rollout", "status", "deployment", "--selector", OPERATOR, "--timeout=120s"]).must();
+    wait::until("no pod takes its definitions for old", 60, || {
+        (!says_that_definitions_are_old(cluster)).then_some(())
+    });
     cluster.wait_for_operator();
-    assert!(!says_that_definitions_are_old(cluster));
     works(&ns, "upgraded", "2");
 
     helm(&["rollback", "cicada", "1"]);

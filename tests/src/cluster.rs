@@ -12,7 +12,7 @@ use crate::wait;
 /// Namespace of the operator.
 pub const SYSTEM: &str = "cicada-system";
 /// Labels of the operator's pods.
-const OPERATOR: &str = "app.kubernetes.io/instance=cicada";
+pub const OPERATOR: &str = "app.kubernetes.io/instance=cicada";
 
 /// The cluster, its S3 server and the operator in it.
 #[derive(Debug)]
