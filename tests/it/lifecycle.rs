@@ -110,7 +110,9 @@ fn the_chart_goes_forward_back_and_away_and_agents_stay() {
     assert!(knows_the_new_field(cluster), "openvox-operator#555: an upgrade left the old definitions");
     // A release brings another image and so other pods; this one has the same.
     cluster.kubectl(SYSTEM, &["rollout", "restart", "deployment", "--selector", OPERATOR]).must();
-    cluster.kubectl(SYSTEM, &["rollout", "status", "deployment", "--selector", OPERATOR, "--timeout=120s"]).must();
+    cluster
+        .kubectl(SYSTEM, &["rollout", "status", "deployment", "--selector", OPERATOR, "--timeout=120s"])
+        .must();
     wait::until("no pod takes its definitions for old", 60, || {
         (!says_that_definitions_are_old(cluster)).then_some(())
     });
