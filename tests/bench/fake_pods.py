@@ -20,8 +20,8 @@ work = queue.Queue()
 epochs = {}
 
 
-def connection():
-    return http.client.HTTPSConnection(server.hostname, server.port, context=context, timeout=300)
+def connection(timeout=300):
+    return http.client.HTTPSConnection(server.hostname, server.port, context=context, timeout=timeout)
 
 
 def headers(kind="application/json"):
@@ -54,21 +54,24 @@ def status(pod, phase):
 
 
 def worker():
-    c = connection()
+    c = connection(10)
     while True:
         due, pod, phase = work.get()
         time.sleep(max(0, due - time.time()))
         path = "/api/v1/namespaces/%s/pods/%s/status" % (pod["metadata"]["namespace"], pod["metadata"]["name"])
         # An API server that is started again needs some seconds; a pod that is given up here never ends.
+        missing = 0
         for _ in range(300):
             try:
                 c.request("PATCH", path, json.dumps(status(pod, phase)), headers("application/merge-patch+json"))
                 answer = c.getresponse()
                 answer.read()
-                if answer.status < 300 or answer.status == 404:
+                missing += answer.status == 404
+                # An API server that has just started answers 404 for what it does not know yet.
+                if answer.status < 300 or missing > 50:
                     break
             except (OSError, http.client.HTTPException):
-                c = connection()
+                c = connection(10)
             time.sleep(0.2)
 
 
@@ -84,7 +87,7 @@ def main():
             version = listed["metadata"]["resourceVersion"]
             for pod in listed["items"]:
                 take(pod, seen)
-            c.request("GET", "/api/v1/pods?watch=1&timeoutSeconds=240&resourceVersion=" + version, headers=headers())
+            c.request("GET", "/api/v1/pods?watch=1&timeoutSeconds=20&resourceVersion=" + version, headers=headers())
             answer = c.getresponse()
             while line := answer.readline():
                 event = json.loads(line)
