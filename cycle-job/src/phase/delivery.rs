@@ -5,9 +5,8 @@
 //! publishes nothing.
 
 use cicada_contract::CycleReport;
-use cicada_contract::report::{CycleResult, Outcome, Usage};
-use cicada_memory::ledger::{EndKind, FinishCycle, OutboxState};
-use cicada_memory::{LedgerWorker, WorkerError};
+use cicada_contract::report::{CycleResult, Outcome};
+use cicada_memory::ledger::{EndKind, OutboxState};
 use cicada_store::{Archive, PublishRequest, SnapshotKind};
 use tokio::task::block_in_place;
 
@@ -18,6 +17,7 @@ use crate::phase::deliver::{Delivered, deliver};
 use crate::phase::ingest::{IngestError, begin, receipts};
 use crate::phase::persist::{PersistError, pack, retention};
 use crate::phase::restore::restore_ledger;
+use crate::phase::seal::end_ledger;
 
 /// Takes receipts in, sends what waits, and publishes what is settled.
 pub async fn delivery(cx: &Context, claim: &mut Claim) -> Result<CycleReport, Failure> {
@@ -30,7 +30,11 @@ pub async fn delivery(cx: &Context, claim: &mut Claim) -> Result<CycleReport, Fa
     let settled = taken + done.outcomes.iter().filter(|o| o.state != OutboxState::Pending).count();
     let mut report = told(cx, claim, &done, settled);
     if settled > 0 {
-        block_in_place(|| finish(cx, claim, &mut ledger, &done, &report)).map_err(IngestError::from)?;
+        block_in_place(|| {
+            ledger.update_outgoing(&done.outcomes, cx.now())?;
+            end_ledger(cx, claim, &mut ledger, EndKind::Delivered, &report)
+        })
+        .map_err(IngestError::from)?;
         ledger.close();
         cx.phase("persist", publish(cx, claim)).await?;
     } else {
@@ -49,30 +53,6 @@ fn told(cx: &Context, claim: &Claim, done: &Delivered, settled: usize) -> CycleR
     report.pending = done.pending.clone();
     report.phases = cx.times();
     report
-}
-
-fn finish(
-    cx: &Context,
-    claim: &Claim,
-    ledger: &mut LedgerWorker,
-    done: &Delivered,
-    report: &CycleReport,
-) -> Result<(), WorkerError> {
-    let at = cx.now();
-    ledger.update_outgoing(&done.outcomes, at)?;
-    ledger.finish_cycle(&FinishCycle {
-        cycle: cx.plan.run.cycle.name.clone(),
-        attempt: claim.attempt(),
-        kind: EndKind::Delivered,
-        class: None,
-        outcome: Some("done".into()),
-        summary: Some(report.message.clone()),
-        usage: Usage::default(),
-        report_json: serde_json::to_string(report).ok(),
-        at,
-    })?;
-    ledger.seal(&cx.plan.config.memory.retention, at)?;
-    Ok(())
 }
 
 async fn publish(cx: &Context, claim: &mut Claim) -> Result<(), PersistError> {

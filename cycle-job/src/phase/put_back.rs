@@ -3,9 +3,9 @@
 //! What is left behind stays listed and pinned. Nothing is sent again: a message that waited in either ledger
 //! may have left since, so it becomes `unknown`, and the next prompt says what happened.
 
-use cicada_contract::report::{CycleResult, Outcome, Usage};
+use cicada_contract::report::{CycleResult, Outcome};
 use cicada_contract::{CycleReport, FailureClass};
-use cicada_memory::ledger::{EndKind, FinishCycle, OutboxRow, OutboxState, OutboxUpdate};
+use cicada_memory::ledger::{EndKind, OutboxRow, OutboxState, OutboxUpdate};
 use cicada_memory::{LedgerWorker, WorkerError};
 use cicada_store::head::AppliedRestore;
 use cicada_store::{Archive, PublishRequest, Snapshot, SnapshotKind, StoreError};
@@ -19,6 +19,7 @@ use crate::phase::deliver::update;
 use crate::phase::ingest::begin;
 use crate::phase::persist::{PersistError, pack, retention};
 use crate::phase::restore::{RestoreError, Restored, ledger_of, open_at};
+use crate::phase::seal::end_ledger;
 
 /// Why an older snapshot could not be made current. HEAD stays.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +85,7 @@ async fn try_put_back(cx: &Context, claim: &mut Claim, id: &str) -> Result<Cycle
     );
     let unknown = adapt(cx, claim, &mut ledger, &left, &line).await?;
     let mut report = told(cx, claim, &target, unknown);
-    block_in_place(|| finish(cx, claim, &mut ledger, &report))?;
+    block_in_place(|| end_ledger(cx, claim, &mut ledger, EndKind::Restored, &report))?;
     ledger.close();
     let packed = pack(cx, "ledger", true).await?;
     let handled_keys = cx.plan.run.handled_keys();
@@ -116,28 +117,6 @@ fn told(cx: &Context, claim: &Claim, target: &Snapshot, unknown: usize) -> Cycle
         report.warnings.push(format!("{unknown} messages that waited to leave are now `unknown`"));
     }
     report
-}
-
-fn finish(
-    cx: &Context,
-    claim: &Claim,
-    ledger: &mut LedgerWorker,
-    report: &CycleReport,
-) -> Result<(), WorkerError> {
-    let at = cx.now();
-    ledger.finish_cycle(&FinishCycle {
-        cycle: cx.plan.run.cycle.name.clone(),
-        attempt: claim.attempt(),
-        kind: EndKind::Restored,
-        class: None,
-        outcome: Some("done".into()),
-        summary: Some(report.message.clone()),
-        usage: Usage::default(),
-        report_json: serde_json::to_string(report).ok(),
-        at,
-    })?;
-    ledger.seal(&cx.plan.config.memory.retention, at)?;
-    Ok(())
 }
 
 /// Brings an older ledger up to the present: the attempt, the line for the next prompt, and the messages that

@@ -1,7 +1,7 @@
 //! seal: one clean, checked file each. The workers end here: a sealed file has no open connection.
 
-use cicada_contract::FailureClass;
-use cicada_contract::report::{MemoryReport, TableChange};
+use cicada_contract::report::{MemoryReport, TableChange, Usage};
+use cicada_contract::{CycleReport, FailureClass};
 use cicada_memory::ledger::{EndKind, FinishCycle, OutboxRow, TableUse};
 use cicada_memory::{Check, LedgerWorker, MemoryWorker, Row, WorkerError};
 use cicada_store::{DroppedBlob, SnapshotKind};
@@ -101,6 +101,30 @@ fn seal_ledger(
     Ok(left)
 }
 
+/// Ends the ledger of a cycle that had no executor.
+pub(crate) fn end_ledger(
+    cx: &Context,
+    claim: &Claim,
+    ledger: &mut LedgerWorker,
+    kind: EndKind,
+    report: &CycleReport,
+) -> Result<(), WorkerError> {
+    let at = cx.now();
+    ledger.finish_cycle(&FinishCycle {
+        cycle: cx.plan.run.cycle.name.clone(),
+        attempt: claim.attempt(),
+        kind,
+        class: None,
+        outcome: Some("done".into()),
+        summary: Some(report.message.clone()),
+        usage: Usage::default(),
+        report_json: serde_json::to_string(report).ok(),
+        at,
+    })?;
+    ledger.seal(&cx.plan.config.memory.retention, at)?;
+    Ok(())
+}
+
 fn dropped_blobs(ledger: &mut LedgerWorker) -> Result<Vec<DroppedBlob>, WorkerError> {
     let rows = ledger
         .query("SELECT blob_key, epoch FROM dropped_blobs WHERE epoch IS NOT NULL ORDER BY epoch", 10_000)?;
@@ -121,12 +145,7 @@ fn table_uses(memory: &MemoryWorker, changes: &[TableChange]) -> Vec<TableUse> {
     used.collect()
 }
 
-fn ledger_end(
-    cx: &Context,
-    claim: &Claim,
-    work: &Work,
-    report: &cicada_contract::CycleReport,
-) -> FinishCycle {
+fn ledger_end(cx: &Context, claim: &Claim, work: &Work, report: &CycleReport) -> FinishCycle {
     let outcome = serde_json::to_value(work.outcome).ok();
     FinishCycle {
         cycle: cx.plan.run.cycle.name.clone(),

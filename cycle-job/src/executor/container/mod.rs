@@ -100,12 +100,11 @@ async fn try_run(cx: &Context, claim: &mut Claim, bench: Bench) -> Result<(Bench
     let result = shift.work(&mut events).await;
     // The program stops now, not when the memory has been saved.
     server.stop();
+    let usage = shift.spent();
     if result.is_err() {
-        shift.tell(true).await.unwrap_or_else(|error| {
-            tracing::warn!(error = crate::failure::chain(&error), "could not write the attempt's spend");
-        });
+        shift.meter.tell_last(cx, shift.desk.claim, &usage).await;
     }
-    cx.note_usage(&shift.spent());
+    cx.note_usage(&usage);
     result?;
     block_in_place(|| summary::digest(&mut shift.desk.ledger)).map_err(ModelError::from)?;
     let work = shift.done();

@@ -214,13 +214,11 @@ async fn try_run(
         Ok(end) => work.summarise().await.map(|()| end),
         Err(error) => Err(error),
     };
+    let usage = Usage { messages: work.desk.messages, ..work.usage.clone() };
     if result.is_err() {
         // However it failed: the spend is known before anything else can fail.
-        work.tell(true).await.unwrap_or_else(|error| {
-            tracing::warn!(error = crate::failure::chain(&error), "could not write the attempt's spend");
-        });
+        work.meter.tell_last(cx, work.desk.claim, &usage).await;
     }
-    let usage = Usage { messages: work.desk.messages, ..work.usage.clone() };
     cx.note_usage(&usage);
     let (work, told) = match result {
         Ok(end) => (finished(end, usage), told),

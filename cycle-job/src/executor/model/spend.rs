@@ -121,4 +121,11 @@ impl Meter {
         self.written = Some(Instant::now());
         result
     }
+
+    /// The last word of work that failed. A store that does not take it changes nothing about the failure.
+    pub(in crate::executor) async fn tell_last(&mut self, cx: &Context, claim: &Claim, usage: &Usage) {
+        if let Err(error) = self.tell(cx, claim, usage, true).await {
+            tracing::warn!(error = crate::failure::chain(&error), "could not write the attempt's spend");
+        }
+    }
 }
