@@ -326,12 +326,23 @@ fn same_content(found: &ConfigMap, wanted: &ConfigMap) -> Result<(), Error> {
 
 async fn create_job(context: &Context, namespace: &str, job: &Job, cycle_uid: &str) -> Result<(), Error> {
     may_act(context)?;
+    make_job(context, namespace, job, |found| found.owner_references().iter().any(|o| o.uid == cycle_uid))
+        .await
+}
+
+/// Creates a Job, or takes the one that is there already for what an earlier try made, if it is ours.
+async fn make_job(
+    context: &Context,
+    namespace: &str,
+    job: &Job,
+    is_ours: impl FnOnce(&Job) -> bool,
+) -> Result<(), Error> {
     let api = context.api::<Job>(namespace);
     let made = match api.create(&post(), job).await {
         Ok(made) => made,
         Err(kube::Error::Api(s)) if s.is_already_exists() => {
             let found = api.get(&job.name_any()).await?;
-            if !found.owner_references().iter().any(|o| o.uid == cycle_uid) {
+            if !is_ours(&found) {
                 return Err(Error::Foreign { what: "Job", name: job.name_any() });
             }
             if found.metadata.deletion_timestamp.is_some() {
@@ -373,20 +384,8 @@ async fn start_delete_job(context: &Context, agent: &PersistentAgent) -> Result<
         purpose: Purpose::Delete,
         defaults,
     });
-    let made = match context.api::<Job>(&namespace).create(&post(), &job).await {
-        Ok(made) => made,
-        // Its name has the agent's UID in it, so it is ours.
-        Err(kube::Error::Api(s)) if s.is_already_exists() => {
-            let found = context.api::<Job>(&namespace).get(&job.name_any()).await?;
-            if found.metadata.deletion_timestamp.is_some() {
-                return Err(Error::Conflict);
-            }
-            found
-        }
-        Err(e) => return Err(Error::of_write("Job", e)),
-    };
-    context.index().put_job(&made);
-    Ok(())
+    // Its name has the agent's UID in it, so one that is there is ours.
+    make_job(context, &namespace, &job, |_| true).await
 }
 
 /// Puts our finalizer on an agent or takes it off, if nobody wrote the agent since it was read.

@@ -22,12 +22,7 @@ const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 /// The Job of a cycle as decisions want it; looks at its pod where the Job alone does not say enough.
 pub async fn job(context: &Context, cycle_uid: &str, now: Timestamp) -> Result<Option<JobView>, kube::Error> {
     let Some((key, entry)) = context.index().job(cycle_uid, Purpose::Cycle) else { return Ok(None) };
-    let mut view = entry.view.clone();
-    if view.end.is_none() && entry.ended.is_some() {
-        let end = end_of(context, &key, &entry).await?;
-        context.index().job_ended(&key, end.clone());
-        view.end = Some(end);
-    }
+    let mut view = with_end(context, &key, &entry).await?;
     let due = entry.looked.is_none_or(|at| now.duration_since(at) >= FIRST_LOOK / 2);
     if entry.ended.is_none() && !view.started && !view.suspended && now >= view.created + FIRST_LOOK && due {
         let (waiting, started) = why_waiting(context, &key, &view).await?;
@@ -42,13 +37,19 @@ pub async fn job(context: &Context, cycle_uid: &str, now: Timestamp) -> Result<O
 /// The Job that deletes an agent's memory, with its end if it has ended.
 pub async fn delete_job(context: &Context, agent_uid: &str) -> Result<Option<JobView>, kube::Error> {
     let Some((key, entry)) = context.index().job(agent_uid, Purpose::Delete) else { return Ok(None) };
+    let view = with_end(context, &key, &entry).await?;
+    Ok(Some(view).filter(|v| !v.deleting))
+}
+
+/// A Job with its end, which is looked up and remembered once.
+async fn with_end(context: &Context, key: &Key, entry: &JobEntry) -> Result<JobView, kube::Error> {
     let mut view = entry.view.clone();
     if view.end.is_none() && entry.ended.is_some() {
-        let end = end_of(context, &key, &entry).await?;
-        context.index().job_ended(&key, end.clone());
+        let end = end_of(context, key, entry).await?;
+        context.index().job_ended(key, end.clone());
         view.end = Some(end);
     }
-    Ok(Some(view).filter(|v| !v.deleting))
+    Ok(view)
 }
 
 async fn report_job(context: &Context, cycle_uid: &str) -> Result<Option<ReportJob>, kube::Error> {
@@ -63,12 +64,8 @@ async fn read_report(context: &Context, key: &Key, entry: &JobEntry) -> Result<R
     if entry.ended.is_none() {
         return Ok(ReportJob::Running);
     }
-    let end = match entry.view.end.clone() {
-        Some(end) => end,
-        None => end_of(context, key, entry).await?,
-    };
-    context.index().job_ended(key, end.clone());
-    let report = end.message.as_deref().and_then(|m| CycleReport::parse(m).ok());
+    let end = with_end(context, key, entry).await?.end;
+    let report = end.and_then(|end| end.message).and_then(|m| CycleReport::parse(&m).ok());
     Ok(ReportJob::Ended(Box::new(report)))
 }
 

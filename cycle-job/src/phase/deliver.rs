@@ -5,7 +5,7 @@
 
 use cicada_contract::report::Pending;
 use cicada_memory::ledger::{OutboxRow, OutboxState, OutboxUpdate};
-use cicada_store::{Delivery, DeliveryOutcome, ReadHeadError, Receipt, StoreError};
+use cicada_store::{CLAIM_UNKNOWN_AFTER, Delivery, DeliveryOutcome, ReadHeadError, Receipt, StoreError};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::channel::{Channels, Sent};
@@ -19,8 +19,6 @@ const PAUSES: [SignedDuration; 3] =
 const LAST_PAUSE: SignedDuration = SignedDuration::from_hours(2);
 /// After this age a message is given up.
 const GIVE_UP_AFTER: SignedDuration = SignedDuration::from_hours(24);
-/// Age from which a claim without a receipt counts as unknown: longer than any channel's own time-out.
-const CLAIM_UNKNOWN_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
 /// What a delivery did.
 #[derive(Debug, Default)]

@@ -54,7 +54,7 @@ pub use files::{AttemptUsage, StoredFile};
 pub use head::{ArchiveRef, Head, HeadError, Holder, Snapshot, SnapshotKind};
 pub use inbox::{INBOX_MAX_BYTES, INBOX_VERSION, InboxEntry, InboxError, InboxMessage};
 pub use open::{open, parse_url};
-pub use outbox::{Claim, Delivery, DeliveryOutcome, Receipt};
+pub use outbox::{CLAIM_UNKNOWN_AFTER, Claim, Delivery, DeliveryOutcome, Receipt};
 pub use publish::{Archive, PublishError, PublishRequest, Published, SnapshotRetention, Writer, is_held};
 pub use s3::{Credentials, S3Store};
 pub use store::{

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use cicada_contract::plan::CycleIdentity;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -45,6 +45,9 @@ pub struct Receipt {
     /// When.
     pub at: Timestamp,
 }
+
+/// Age from which a claim without a receipt counts as unknown: longer than any channel's own time-out.
+pub const CLAIM_UNKNOWN_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
 /// How a delivery ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

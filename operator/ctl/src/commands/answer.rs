@@ -6,9 +6,8 @@ use cicada_store::{INBOX_VERSION, InboxMessage};
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 
-use super::memory::objects;
+use super::memory::ledger_rows;
 use super::messages::ask_for_cycle;
-use super::restored::{Part, Restored, blocking, choose, head, unusable};
 use crate::args::{AnswerArgs, Format};
 use crate::exit::{Missing, UsageError};
 use crate::output::{Grid, note};
@@ -19,14 +18,9 @@ const QUESTIONS_MAX: usize = 100_000;
 /// Runs the command.
 pub(super) async fn run(args: AnswerArgs) -> anyhow::Result<()> {
     let store = args.target.open().await?;
-    let head = head(&store).await?;
-    let snapshot = choose(&head, None)?;
-    let restored = Restored::fetch(&store, snapshot, &[Part::Ledger]).await?;
     let sql = "SELECT request_id, question, options_json, state, answer, created_at, expires_at \
                FROM human_requests ORDER BY created_at";
-    let rows =
-        blocking(|| Ok(restored.ledger()?.query(sql, QUESTIONS_MAX)?), || unusable(Part::Ledger, snapshot))?;
-    let questions = objects(&rows);
+    let questions = ledger_rows(&store, sql, QUESTIONS_MAX).await?;
     let Some(id) = &args.request else { return list(&questions, args.output) };
     let Some(question) = questions.iter().find(|q| q["request_id"] == id.as_str()) else {
         bail!(Missing(format!(

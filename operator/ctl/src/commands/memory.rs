@@ -5,7 +5,7 @@ use cicada_memory::{Check, MemoryWorker, Row, Rows, Value};
 use cicada_store::{AgentStore, ArchiveRef, Head, Snapshot};
 use serde_json::{Value as Json, json};
 
-use super::restored::{Part, Restored, choose, head};
+use super::restored::{Part, Restored, blocking, choose, head, unusable};
 use crate::args::{Format, InspectArgs, LogArgs, QueryArgs, SnapshotsArgs};
 use crate::exit::Missing;
 use crate::output::{Grid, bytes, line, note, print_document};
@@ -192,6 +192,15 @@ pub(super) async fn log(args: LogArgs) -> anyhow::Result<()> {
         show_cycle(cycle, &steps)?;
     }
     Ok(())
+}
+
+/// At most `max` rows of the ledger of the current snapshot, as objects.
+pub(super) async fn ledger_rows(store: &AgentStore, sql: &str, max: usize) -> anyhow::Result<Vec<Json>> {
+    let head = head(store).await?;
+    let snapshot = choose(&head, None)?;
+    let restored = Restored::fetch(store, snapshot, &[Part::Ledger]).await?;
+    let rows = blocking(|| Ok(restored.ledger()?.query(sql, max)?), || unusable(Part::Ledger, snapshot))?;
+    Ok(objects(&rows))
 }
 
 pub(super) fn objects(rows: &Rows) -> Vec<Json> {

@@ -2,34 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use cicada_store::{Delivery, DeliveryOutcome};
-use jiff::{SignedDuration, Timestamp};
+use cicada_store::{CLAIM_UNKNOWN_AFTER, Delivery, DeliveryOutcome};
+use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 
-use super::memory::objects;
-use super::restored::{Part, Restored, blocking, choose, head, unusable};
+use super::memory::ledger_rows;
 use crate::args::OutboxArgs;
 use crate::output::{Grid, note, print_document};
 
-/// Age from which a claim without a receipt is taken for lost, as in a cycle's delivery.
-const CLAIM_UNKNOWN_AFTER: SignedDuration = SignedDuration::from_mins(10);
 /// More than fit on anybody's screen; the ledger's retention removes what was sent.
 const ROWS_MAX: usize = 100_000;
 
 /// Runs the command.
 pub(super) async fn run(args: OutboxArgs) -> anyhow::Result<()> {
     let store = args.target.open().await?;
-    let head = head(&store).await?;
-    let snapshot = choose(&head, None)?;
-    let restored = Restored::fetch(&store, snapshot, &[Part::Ledger]).await?;
     let sql = "SELECT message_id, channel, to_address, subject, state, attempts, error, cycle, created_at, next_at \
                FROM outbox ORDER BY created_at, message_id";
-    let rows =
-        blocking(|| Ok(restored.ledger()?.query(sql, ROWS_MAX)?), || unusable(Part::Ledger, snapshot))?;
+    let rows = ledger_rows(&store, sql, ROWS_MAX).await?;
     let deliveries = store.list_outbox().await?;
     let waiting = store.list_inbox().await?.len();
     let now = Timestamp::now();
-    let messages: Vec<Json> = objects(&rows)
+    let messages: Vec<Json> = rows
         .into_iter()
         .map(|row| message(row, &deliveries, now))
         .filter(|m| args.all || m["state"] != "sent")
@@ -111,6 +104,7 @@ fn state(ledger: &str, delivery: &Delivery, now: Timestamp) -> (&'static str, Op
 #[cfg(test)]
 mod tests {
     use cicada_store::{Claim, Receipt};
+    use jiff::SignedDuration;
 
     use super::*;
 

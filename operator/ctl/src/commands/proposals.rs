@@ -9,8 +9,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value as Json, json};
 
 use super::claim::confirm;
-use super::memory::objects;
-use super::restored::{Part, Restored, blocking, choose, head, unusable};
+use super::memory::ledger_rows;
 use crate::args::{DecideArgs, ProposalsArgs, ProposalsCommand, Target};
 use crate::exit::Missing;
 use crate::local;
@@ -68,16 +67,11 @@ pub(super) async fn run(args: ProposalsArgs) -> anyhow::Result<()> {
 /// Proposals and changed MCP tools, as the ledger has them, under the names of both.
 async fn read(target: &Target) -> anyhow::Result<Vec<Json>> {
     let store = target.open().await?;
-    let head = head(&store).await?;
-    let snapshot = choose(&head, None)?;
-    let restored = Restored::fetch(&store, snapshot, &[Part::Ledger]).await?;
     let sql = "SELECT proposal_id AS id, kind, state, created_at, base_hash, content_hash, content, summary FROM proposals \
                UNION ALL SELECT name, 'tool', 'open', changed_at, hash, changed_hash, '', \
                'the MCP tool is not what it was at first use' FROM mcp_tools WHERE changed_hash IS NOT NULL \
                ORDER BY created_at";
-    let rows =
-        blocking(|| Ok(restored.ledger()?.query(sql, PROPOSALS_MAX)?), || unusable(Part::Ledger, snapshot))?;
-    Ok(objects(&rows))
+    ledger_rows(&store, sql, PROPOSALS_MAX).await
 }
 
 async fn find(target: &Target, id: &str) -> anyhow::Result<Json> {

@@ -34,6 +34,11 @@ impl Desk {
         Ok(Self { state: local_state(dir)? })
     }
 
+    /// Where the folder's own state lies.
+    pub(super) fn state(&self) -> &Path {
+        &self.state
+    }
+
     /// Takes the folder for this process.
     pub(crate) fn lock(&self) -> anyhow::Result<Lock> {
         match self.try_lock()? {

@@ -8,7 +8,7 @@ mod secrets;
 mod summary;
 mod world;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -25,7 +25,7 @@ use crate::args::{Format, LocalArgs};
 use crate::exit::Missing;
 use crate::manifest::{Folder, read_folder};
 use crate::output;
-use crate::target::{LOCAL_CLUSTER, did_you_mean, local_state};
+use crate::target::{LOCAL_CLUSTER, did_you_mean};
 
 /// Namespace of a manifest that names none.
 const DEFAULT_NAMESPACE: &str = "default";
@@ -33,7 +33,6 @@ const DEFAULT_NAMESPACE: &str = "default";
 /// A folder that this process works on.
 struct Local {
     args: LocalArgs,
-    state: PathBuf,
     defaults: OperatorDefaults,
     desk: Desk,
     _lock: desk::Lock,
@@ -91,17 +90,16 @@ fn path_of(agent: &PersistentAgent) -> String {
 
 impl Local {
     fn take(args: LocalArgs) -> anyhow::Result<Self> {
-        let state = local_state(&args.dir)?;
         let desk = Desk::new(&args.dir)?;
         let lock = desk.lock()?;
-        let defaults = defaults(&args, &state)?;
-        Ok(Self { args, state, defaults, desk, _lock: lock })
+        let defaults = defaults(&args, desk.state())?;
+        Ok(Self { args, defaults, desk, _lock: lock })
     }
 
     /// ConfigMaps become files, as a pod mounts them.
     fn write_config_maps(&self, folder: &Folder) -> anyhow::Result<()> {
         for (name, values) in &folder.config_maps {
-            let dir = self.state.join("configmaps").join(name);
+            let dir = self.desk.state().join("configmaps").join(name);
             std::fs::create_dir_all(&dir)?;
             for (key, bytes) in values {
                 std::fs::write(dir.join(key), bytes)
@@ -114,7 +112,7 @@ impl Local {
     fn settings(&self, folder: &Folder) -> Settings {
         Settings {
             defaults: self.defaults.clone(),
-            folder: self.state.join("run"),
+            folder: self.desk.state().join("run"),
             secrets: folder.secrets.clone(),
             model_url: self.args.model_url.clone(),
             quiet: self.args.output != Format::Table,

@@ -10,3 +10,6 @@ mod people;
 mod repair;
 mod s3;
 mod support;
+#[path = "../../../../cycle-job/store/src/tests/versitygw.rs"]
+#[allow(dead_code, reason = "shared with the tests of the store")]
+mod versitygw;

@@ -1,82 +1,24 @@
 //! The same commands on a real S3 server, and what its refusals look like to people.
 
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
 use crate::support::{Folder, Ran, command, finish};
-
-const BUCKET: &str = "memories";
-
-/// A running versitygw with its bucket; ended with the value.
-struct Server {
-    process: Child,
-    port: u16,
-    _dir: tempfile::TempDir,
-}
-
-impl Server {
-    fn start() -> Self {
-        let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-        let tools =
-            std::env::var_os("CICADA_TOOLS").map_or_else(|| checkout.join("target/tools/bin"), PathBuf::from);
-        let program = tools.join("versitygw");
-        assert!(program.is_file(), "{} is missing: tests/run builds it", program.display());
-        let dir = tempfile::tempdir().unwrap();
-        for folder in [&format!("data/{BUCKET}"), "sidecar"] {
-            std::fs::create_dir_all(dir.path().join(folder)).unwrap();
-        }
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-        let process = Command::new(program)
-            .env("ROOT_ACCESS_KEY", "test-access")
-            .env("ROOT_SECRET_KEY", "test-secret")
-            .args(["--port", &format!("127.0.0.1:{port}"), "--quiet", "posix", "--sidecar"])
-            .args([dir.path().join("sidecar"), dir.path().join("data")])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let server = Self { process, port, _dir: dir };
-        let start = Instant::now();
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-            assert!(start.elapsed() < Duration::from_secs(20), "versitygw did not start");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        server
-    }
-
-    fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
+use crate::versitygw::{ACCESS_KEY, BUCKET, SECRET_KEY, VersityGw};
 
 fn with_keys(args: &[&str], key: &str, secret: &str) -> Ran {
     let mut command = command(args);
-    command
-        .env("AWS_ACCESS_KEY_ID", key)
-        .env("AWS_SECRET_ACCESS_KEY", secret)
-        .env("AWS_EC2_METADATA_DISABLED", "true");
+    command.env("AWS_ACCESS_KEY_ID", key).env("AWS_SECRET_ACCESS_KEY", secret);
     finish(command)
 }
 
-fn on(server: &Server, args: &[&str]) -> Ran {
+fn on(server: &VersityGw, args: &[&str]) -> Ran {
     let endpoint = server.endpoint();
     let store = format!("s3://{BUCKET}/agents");
-    with_keys(&[args, &["--store", &store, "--endpoint", &endpoint]].concat(), "test-access", "test-secret")
+    with_keys(&[args, &["--store", &store, "--endpoint", &endpoint]].concat(), ACCESS_KEY, SECRET_KEY)
 }
 
 #[test]
 #[ignore = "needs versitygw"]
 fn a_memory_lives_in_a_bucket_through_every_command() {
-    let server = Server::start();
+    let server = VersityGw::start();
     let folder = Folder::new(crate::support::VISIT);
     let dir = folder.path().display().to_string();
     for _ in 0..2 {
@@ -110,11 +52,11 @@ fn a_memory_lives_in_a_bucket_through_every_command() {
 #[test]
 #[ignore = "needs versitygw"]
 fn refusals_of_a_store_are_readable_and_have_their_exit_code() {
-    let server = Server::start();
+    let server = VersityGw::start();
     let endpoint = server.endpoint();
     let tls = endpoint.replace("http://", "https://");
     let store = format!("s3://{BUCKET}");
-    let good = ("test-access", "test-secret");
+    let good = (ACCESS_KEY, SECRET_KEY);
     for (what, store, endpoint, (key, secret), words) in [
         ("key", store.as_str(), endpoint.as_str(), ("nobody", "x"), "does not know the access key id"),
         ("secret", &store, &endpoint, ("test-access", "x"), "the secret access key is wrong"),
