@@ -93,37 +93,33 @@ fn a_pod_out_of_memory_loses_nothing() {
 #[ignore = "needs the test cluster: tests/run"]
 fn a_pod_that_stood_still_loses_nothing() {
     survives("pod-stopped", |ns, pod| {
-        let signal = |name: &str| {
-            let processes = ns.cluster().container_processes(&ns.name, pod, "cycle");
-            let pids: Vec<String> = processes.iter().map(ToString::to_string).collect();
-            let status = std::process::Command::new("kill").arg(name).args(&pids).status().unwrap();
-            assert!(status.success());
-        };
+        let signal = |name: &str| send(name, &ns.cluster().container_processes(&ns.name, pod, "cycle"));
         signal("-STOP");
         std::thread::sleep(std::time::Duration::from_secs(20));
         signal("-CONT");
     });
 }
 
+fn send(signal: &str, processes: &[i32]) {
+    let pids: Vec<String> = processes.iter().map(ToString::to_string).collect();
+    assert!(std::process::Command::new("kill").arg(signal).args(&pids).status().unwrap().success());
+}
+
 /// The kubelet of the one node, standing still; it goes on with the value that stands for it.
-struct StoppedKubelet(String);
+struct StoppedKubelet(i32);
 
 impl StoppedKubelet {
     fn new() -> Self {
         let pid = std::fs::read_to_string(Cluster::get().state().join("kubelet.pid")).unwrap();
-        let this = Self(pid.trim().to_owned());
-        this.signal("-STOP");
+        let this = Self(pid.trim().parse().unwrap());
+        send("-STOP", &[this.0]);
         this
-    }
-
-    fn signal(&self, name: &str) {
-        assert!(std::process::Command::new("kill").args([name, &self.0]).status().unwrap().success());
     }
 }
 
 impl Drop for StoppedKubelet {
     fn drop(&mut self) {
-        self.signal("-CONT");
+        send("-CONT", &[self.0]);
     }
 }
 

@@ -177,6 +177,15 @@ impl ModelServer {
         self.lock().requests.clone()
     }
 
+    /// Panics if a request was not the one that the script expected.
+    #[track_caller]
+    pub fn must_have_gone_by_the_script(&self) {
+        let refused = self.requests().into_iter().find(|request| request.status == 422);
+        if let Some(request) = refused {
+            panic!("the script did not expect this: {:#}", request.json()["messages"]);
+        }
+    }
+
     /// Share of request bytes that a provider's cache could have served: common prefix with the request
     /// before, over steps `from..to` of the answered requests of one conversation.
     pub fn cached_share(&self, from: usize, to: usize) -> f64 {

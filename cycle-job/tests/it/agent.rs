@@ -1,6 +1,6 @@
 //! An agent on this machine: its store in a folder, its cycles as real processes of the built program.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -147,33 +147,33 @@ impl Agent {
 
     fn start_as(&self, command: &str, run: &PlanRun) -> Child {
         let path = |name: &str| self.dir.path().join(name);
-        let (json, config_sha256) = self.config.render();
-        std::fs::write(path("config.json"), json).unwrap();
-        let run = PlanRun { config_sha256, ..run.clone() };
-        std::fs::write(path("run.json"), serde_json::to_string(&run).unwrap()).unwrap();
         let _ = std::fs::remove_file(path("report.json"));
         // A pod's shared folder is new: address and end of the cycle before are not in it.
         let _ = std::fs::remove_dir_all(path("mcp"));
-        std::fs::create_dir_all(path("work")).unwrap();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(path("log")).unwrap();
-        Command::new(env!("CARGO_BIN_EXE_cycle-job"))
-            .arg(command)
-            .args([
-                "--config",
-                path("config.json").to_str().unwrap(),
-                "--run",
-                path("run.json").to_str().unwrap(),
-            ])
-            .args(["--secrets", path("secrets").to_str().unwrap(), "--work", path("work").to_str().unwrap()])
-            .args(["--report", path("report.json").to_str().unwrap()])
-            .args(["--mcp", path("mcp").to_str().unwrap()])
-            .env("CICADA_LOG", "debug,hyper=info")
-            .envs(self.env.iter().cloned())
+        self.command(command, run, self.dir.path(), &path("work"))
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .stdin(Stdio::null())
             .spawn()
             .unwrap()
+    }
+
+    /// A process for one attempt, with its plan, report and shared folder in `folder`.
+    pub(crate) fn command(&self, command: &str, run: &PlanRun, folder: &Path, work: &Path) -> Command {
+        std::fs::create_dir_all(folder).unwrap();
+        std::fs::create_dir_all(work).unwrap();
+        let (json, config_sha256) = self.config.render();
+        std::fs::write(folder.join("config.json"), json).unwrap();
+        let run = PlanRun { config_sha256, ..run.clone() };
+        std::fs::write(folder.join("run.json"), serde_json::to_string(&run).unwrap()).unwrap();
+        let mut process = Command::new(env!("CARGO_BIN_EXE_cycle-job"));
+        process.arg(command).arg("--config").arg(folder.join("config.json"));
+        process.arg("--run").arg(folder.join("run.json")).arg("--work").arg(work);
+        process.arg("--secrets").arg(self.dir.path().join("secrets"));
+        process.arg("--report").arg(folder.join("report.json")).arg("--mcp").arg(folder.join("mcp"));
+        process.env("CICADA_LOG", "debug,hyper=info").envs(self.env.iter().cloned());
+        process
     }
 
     /// Waits for a cycle and reads its report.

@@ -22,3 +22,6 @@ mod proxy;
 mod put_back;
 mod safety;
 mod upgrade;
+#[path = "../../store/src/tests/versitygw.rs"]
+#[allow(dead_code, reason = "shared with the tests of the store")]
+mod versitygw;

@@ -1,11 +1,12 @@
 //! The model executor over several cycles, with a scripted model in both wire formats.
 
 use cicada_contract::FailureClass;
-use cicada_contract::plan::{Channel, Limits, PlanContact, PlanMessage, Prices, Provider};
+use cicada_contract::plan::{Limits, PlanMessage, Prices, Provider};
 use cicada_contract::report::{CycleResult, Outcome};
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, until};
+use crate::delivery::with_hook;
 use crate::model_server::{Conversation, Fault, ModelServer, ScriptedCall, Turn};
 
 pub(crate) fn call(name: &str, arguments: Value) -> ScriptedCall {
@@ -232,14 +233,7 @@ async fn a_message_reaches_its_contact_once_and_people_are_asked() {
     let ask = call("request_human_input", json!({"question": "Buy milk?", "options": ["yes", "no"]}));
     let server = server(vec![vec![turn(vec![send.clone(), send, ask]), turn(vec![finish("blocked")])]]).await;
     let mut agent = Agent::with_model(Provider::OpenAICompatible, &server.url);
-    agent.config.channels = [("hook".to_owned(), Channel::Webhook { url, signing_key: None })].into();
-    agent.config.contacts = vec![PlanContact {
-        channel: "hook".into(),
-        address: "sales@example.org".into(),
-        display_name: None,
-        allow_outbound: true,
-        may_instruct: false,
-    }];
+    with_hook(&mut agent, url);
     let report = agent.cycle().await;
     assert_eq!(report.outcome, Outcome::Blocked, "{report:?}\n{}", agent.log());
     let sent = hook.lock().unwrap().clone();

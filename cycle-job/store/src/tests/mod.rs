@@ -11,4 +11,6 @@ mod model;
 mod proxy;
 mod servers;
 mod stores;
+#[allow(dead_code, reason = "shared with the tests of other crates")]
+mod versitygw;
 mod wire;

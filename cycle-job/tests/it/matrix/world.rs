@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cicada_contract::plan::{
-    Executor, PlanContact, PlanMessage, PlanRun, Provider, SqlSource, StoreConfig, Trigger, TriggerKind,
+    Executor, PlanMessage, PlanRun, Provider, SqlSource, StoreConfig, Trigger, TriggerKind,
 };
 use cicada_contract::report::{CycleReport, CycleResult};
 use cicada_contract::{FailureClass, plan};
@@ -17,6 +17,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::agent::Agent;
+use crate::delivery::with_hook;
 use crate::matrix::fault::{Attempt, End, Fault, Point};
 use crate::matrix::s3::{Bucket, credentials};
 use crate::matrix::stand_ins::{SQL, StandIns};
@@ -66,15 +67,7 @@ impl World {
         agent.config.memory.retention.snapshots = 3;
         agent.config.http.allowed_hosts =
             vec![plan::AllowedHost { host: "127.0.0.1".into(), port: Some(stand_ins.port()), private: true }];
-        let hook = plan::Channel::Webhook { url: stand_ins.url("/hook"), signing_key: None };
-        agent.config.channels.insert("hook".into(), hook);
-        agent.config.contacts = vec![PlanContact {
-            channel: "hook".into(),
-            address: "sales@example.org".into(),
-            display_name: None,
-            allow_outbound: true,
-            may_instruct: false,
-        }];
+        with_hook(&mut agent, stand_ins.url("/hook"));
         let direct = match &bucket {
             None => agent.store().await,
             Some(bucket) => {
@@ -295,18 +288,10 @@ impl World {
         let name = format!("attempt-{}", self.attempts);
         let folder = self.agent.dir.path().join(&name);
         let work = if fault == Fault::FullDisk { self.full_disk.path.clone() } else { folder.join("work") };
-        std::fs::create_dir_all(&work).unwrap();
-        let (json, config_sha256) = self.agent.config.render();
-        std::fs::write(folder_of(&folder).join("config.json"), json).unwrap();
-        let run = PlanRun { config_sha256, ..run.clone() };
-        std::fs::write(folder.join("run.json"), serde_json::to_string(&run).unwrap()).unwrap();
-        let report = folder.join("report.json");
-        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_cycle-job"));
-        command.arg("run").arg("--config").arg(folder.join("config.json"));
-        command.arg("--run").arg(folder.join("run.json")).arg("--work").arg(work);
-        command.arg("--secrets").arg(self.agent.dir.path().join("secrets")).arg("--report").arg(&report);
+        let mut command = tokio::process::Command::from(self.agent.command("run", run, &folder, &work));
+        // The SDK says far too much below info.
         command.env("CICADA_LOG", "debug,hyper=info,aws=info,h2=info").kill_on_drop(true);
-        Attempt::start(command, report, point)
+        Attempt::start(command, folder.join("report.json"), point)
     }
 
     async fn head(&self) -> Option<Head> {
@@ -393,11 +378,6 @@ impl World {
         assert!(status.unwrap().success());
         file
     }
-}
-
-fn folder_of(folder: &Path) -> &Path {
-    std::fs::create_dir_all(folder).unwrap();
-    folder
 }
 
 fn sqlite(file: &Path, sql: &str) -> Vec<String> {
