@@ -4,7 +4,7 @@
 mod bytes;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -103,7 +103,9 @@ impl Agent {
         }))?;
         fs::write(self.path("config.json"), config)?;
         fs::write(self.path("run.json"), serde_json::to_string(&run)?)?;
+        // A pod starts with an empty folder: to remove the file of the cycle before is no part of a cycle.
         let work = self.path("work");
+        fs::remove_dir_all(&work).or_else(|e| (e.kind() == ErrorKind::NotFound).then_some(()).ok_or(e))?;
         fs::create_dir_all(&work)?;
         let (begin, processor_before) = (Instant::now(), processor()?);
         let mut process = Command::new(program()?)
