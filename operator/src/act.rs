@@ -1,32 +1,27 @@
 //! Does what was decided. Everything here can be repeated.
 
+mod jobs;
+mod tell;
+
 use std::sync::Arc;
 
-use cicada_crds::{
-    AgentCycle, AgentCycleStatus, PersistentAgent, PersistentAgentSpec, PersistentAgentStatus,
-    cycle::CycleRef,
-};
+use cicada_crds::{AgentCycle, AgentCycleStatus, PersistentAgent, PersistentAgentStatus, cycle::CycleRef};
 use cicada_operator_core::{
-    decide::{Action, Note},
-    deletion::{self, FINALIZER, MEMORY_LEFT},
-    job::{self, JobInput, Purpose},
-    names,
+    decide::Action,
+    deletion::FINALIZER,
+    job::{self, Purpose},
     observed::CycleView,
-    plan::{plan_config, plan_run, store_location},
-    spec::{SpecError, sizes},
 };
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::{batch::v1::Job, core::v1::ConfigMap},
-    apimachinery::pkg::apis::meta::v1::OwnerReference,
-};
+use k8s_openapi::{api::batch::v1::Job, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{
     Resource, ResourceExt as _,
-    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions},
-    runtime::events::{Event, EventType},
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
 use serde_json::json;
 
+use self::jobs::{start_delete_job, start_job, start_look};
+pub use self::tell::{tell, tell_of_left_memory};
 use crate::{FIELD_MANAGER, context::Context, error::Error, index::Key};
 
 fn may_act(context: &Context) -> Result<(), Error> {
@@ -177,217 +172,6 @@ pub async fn set_agent(
     Ok(written)
 }
 
-/// Creates ConfigMap and Job of a cycle.
-async fn start_job(
-    context: &Context,
-    agent: &PersistentAgent,
-    cycles: &[CycleView],
-    lead: &CycleRef,
-    joined: &[CycleRef],
-    purpose: Purpose,
-) -> Result<(), Error> {
-    let (namespace, name) = (agent.namespace().unwrap_or_default(), agent.name_any());
-    let invalid = |e: SpecError| Error::Invalid { what: "plan", message: e.to_string() };
-    let mut config = plan_config(agent, &context.config.defaults).map_err(invalid)?;
-    config.owner.namespace_uid = context.index().namespace_uid(&namespace);
-    let sizes = sizes(&agent.spec).map_err(invalid)?;
-    let (rendered, sha256) = config.render();
-    let mut objects = vec![];
-    for reference in std::iter::once(lead).chain(joined) {
-        let view = cycles.iter().find(|c| c.uid == reference.uid);
-        if let Some(object) = object_of(context, agent, &namespace, reference, view).await? {
-            objects.push(object);
-        }
-    }
-    let Some(lead_object) = objects.first().filter(|o| o.uid().as_ref() == Some(&lead.uid)) else {
-        return Err(Error::Conflict);
-    };
-    let references: Vec<&AgentCycle> = objects.iter().collect();
-    let run = plan_run(agent, &references, &sha256);
-    let run_plan = serde_json::to_string(&run).unwrap_or_default();
-    ensure_config_map(context, agent, &rendered, &sha256).await?;
-    let job = job::build_job(&JobInput {
-        namespace: &namespace,
-        agent: &name,
-        spec: &agent.spec,
-        sizes: &sizes,
-        config: &config,
-        config_sha256: &sha256,
-        run_plan: &run_plan,
-        mode: &run.mode,
-        inline_config: None,
-        name: match purpose {
-            Purpose::Report => names::report_job(&lead.name, &lead.uid),
-            Purpose::Cycle | Purpose::Delete => names::job(&lead.name, &lead.uid),
-        },
-        owner: owner(lead_object),
-        cycle_uid: Some(&lead.uid),
-        purpose,
-        defaults: &context.config.defaults,
-    });
-    create_job(context, &namespace, &job, &lead.uid).await?;
-    if purpose == Purpose::Cycle {
-        let slots = objects.iter().flat_map(|c| &c.spec.triggers).filter_map(|t| t.slot);
-        let now = Timestamp::now();
-        for slot in slots {
-            context.metrics.creation_skew_seconds.observe(now.duration_since(slot).as_secs_f64());
-        }
-    }
-    Ok(())
-}
-
-/// Creates ConfigMap and Job of a look into the store. It belongs to the agent, and has its UID in the place
-/// of a cycle's.
-async fn start_look(context: &Context, agent: &PersistentAgent) -> Result<(), Error> {
-    let (namespace, name) = (agent.namespace().unwrap_or_default(), agent.name_any());
-    let uid = agent.uid().unwrap_or_default();
-    let invalid = |e: SpecError| Error::Invalid { what: "plan", message: e.to_string() };
-    let mut config = plan_config(agent, &context.config.defaults).map_err(invalid)?;
-    config.owner.namespace_uid = context.index().namespace_uid(&namespace);
-    let (rendered, sha256) = config.render();
-    let run = plan_run(agent, &[], &sha256);
-    ensure_config_map(context, agent, &rendered, &sha256).await?;
-    let job = job::build_job(&JobInput {
-        namespace: &namespace,
-        agent: &name,
-        spec: &agent.spec,
-        sizes: &sizes(&agent.spec).map_err(invalid)?,
-        config: &config,
-        config_sha256: &sha256,
-        run_plan: &serde_json::to_string(&run).unwrap_or_default(),
-        inline_config: None,
-        name: names::look_job(&name, &uid, &store_location(&config.store)),
-        owner: owner(agent),
-        mode: &run.mode,
-        cycle_uid: Some(&uid),
-        purpose: Purpose::Report,
-        defaults: &context.config.defaults,
-    });
-    create_job(context, &namespace, &job, &uid).await
-}
-
-/// The whole cycle. One of our own is known from its view; another's is read, since it may hold texts.
-async fn object_of(
-    context: &Context,
-    agent: &PersistentAgent,
-    namespace: &str,
-    reference: &CycleRef,
-    view: Option<&CycleView>,
-) -> Result<Option<AgentCycle>, Error> {
-    if let Some(view) = view.filter(|v| v.own) {
-        let spec = cicada_crds::AgentCycleSpec {
-            agent_ref: cicada_crds::cycle::AgentRef { name: agent.name_any() },
-            triggers: view.triggers.clone(),
-            restore: view.restore.clone().map(|snapshot| cicada_crds::cycle::CycleRestore { snapshot }),
-            ..cicada_crds::AgentCycleSpec::default()
-        };
-        let metadata = ObjectMeta {
-            name: Some(view.name.clone()),
-            namespace: Some(namespace.to_owned()),
-            uid: Some(view.uid.clone()),
-            owner_references: owner(agent).map(|o| vec![o]),
-            ..ObjectMeta::default()
-        };
-        return Ok(Some(AgentCycle { metadata, spec, status: None }));
-    }
-    let read = context.api::<AgentCycle>(namespace).get_opt(&reference.name).await?;
-    Ok(read.filter(|c| c.uid().as_ref() == Some(&reference.uid)))
-}
-
-async fn ensure_config_map(
-    context: &Context,
-    agent: &PersistentAgent,
-    rendered: &str,
-    sha256: &str,
-) -> Result<(), Error> {
-    let (namespace, name) = (agent.namespace().unwrap_or_default(), agent.name_any());
-    let api = context.api::<ConfigMap>(&namespace);
-    let map = job::build_config_map(&namespace, &name, rendered, sha256, owner(agent));
-    // A read is cheaper than a refused write, and all cycles but the first of a manifest find it.
-    if let Some(found) = api.get_opt(&map.name_any()).await? {
-        return same_content(&found, &map);
-    }
-    match api.create(&post(), &map).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(s)) if s.is_already_exists() => {
-            same_content(&api.get(&map.name_any()).await?, &map)
-        }
-        Err(e) => Err(Error::of_write("ConfigMap", e)),
-    }
-}
-
-fn same_content(found: &ConfigMap, wanted: &ConfigMap) -> Result<(), Error> {
-    if found.data == wanted.data {
-        Ok(())
-    } else {
-        Err(Error::Foreign { what: "ConfigMap", name: wanted.name_any() })
-    }
-}
-
-async fn create_job(context: &Context, namespace: &str, job: &Job, cycle_uid: &str) -> Result<(), Error> {
-    may_act(context)?;
-    make_job(context, namespace, job, |found| found.owner_references().iter().any(|o| o.uid == cycle_uid))
-        .await
-}
-
-/// Creates a Job, or takes the one that is there already for what an earlier try made, if it is ours.
-async fn make_job(
-    context: &Context,
-    namespace: &str,
-    job: &Job,
-    is_ours: impl FnOnce(&Job) -> bool,
-) -> Result<(), Error> {
-    let api = context.api::<Job>(namespace);
-    let made = match api.create(&post(), job).await {
-        Ok(made) => made,
-        Err(kube::Error::Api(s)) if s.is_already_exists() => {
-            let found = api.get(&job.name_any()).await?;
-            if !is_ours(&found) {
-                return Err(Error::Foreign { what: "Job", name: job.name_any() });
-            }
-            if found.metadata.deletion_timestamp.is_some() {
-                // The one before it has not gone yet.
-                return Err(Error::Conflict);
-            }
-            found
-        }
-        Err(e) => return Err(Error::of_write("Job", e)),
-    };
-    context.index().put_job(&made);
-    Ok(())
-}
-
-/// Creates the Job that deletes an agent's memory. It carries its whole plan and belongs to nobody: with the
-/// agent's objects gone it still ends its work.
-async fn start_delete_job(context: &Context, agent: &PersistentAgent) -> Result<(), Error> {
-    let (namespace, name) = (agent.namespace().unwrap_or_default(), agent.name_any());
-    let uid = agent.uid().unwrap_or_default();
-    let defaults = &context.config.defaults;
-    let invalid = |e: SpecError| Error::Invalid { what: "plan", message: e.to_string() };
-    let (config, run) = deletion::delete_plan(agent, defaults).map_err(invalid)?;
-    // A manifest whose sizes can't be read has a memory all the same.
-    let sizes = sizes(&agent.spec).or_else(|_| sizes(&PersistentAgentSpec::default())).map_err(invalid)?;
-    let (rendered, sha256) = config.render();
-    let job = job::build_job(&JobInput {
-        namespace: &namespace,
-        agent: &name,
-        spec: &agent.spec,
-        sizes: &sizes,
-        config: &config,
-        config_sha256: &sha256,
-        run_plan: &serde_json::to_string(&run).unwrap_or_default(),
-        mode: &run.mode,
-        inline_config: Some(&rendered),
-        name: names::delete_job(&name, &uid),
-        owner: None,
-        cycle_uid: Some(&uid),
-        purpose: Purpose::Delete,
-        defaults,
-    });
-    // Its name has the agent's UID in it, so one that is there is ours.
-    make_job(context, &namespace, &job, |_| true).await
-}
-
 /// Puts our finalizer on an agent or takes it off, if nobody wrote the agent since it was read.
 pub async fn set_finalizer(
     context: &Context,
@@ -414,86 +198,5 @@ pub async fn set_finalizer(
     }
 }
 
-/// Tells where a memory lies that was not deleted with its agent. The event is on the operator's own
-/// Deployment: in a namespace that is being deleted none can be made.
-pub async fn tell_of_left_memory(context: &Context, agent: &PersistentAgent, memory: &str, why: &str) {
-    let path = format!("{}/{}", agent.namespace().unwrap_or_default(), agent.name_any());
-    context.metrics.left_memories.inc();
-    tracing::error!(agent = path, memory, why, "an agent was deleted and its memory is left behind");
-    let event = Event {
-        type_: EventType::Warning,
-        reason: MEMORY_LEFT.to_owned(),
-        note: Some(cicada_contract::text::cut(
-            &format!("{path}: {why}; its memory is left at {memory}"),
-            1024,
-        )),
-        action: "Delete".into(),
-        secondary: Some(agent.object_ref(&())),
-    };
-    if let Err(error) = context.recorder.publish(&event, &context.lease.deployment()).await {
-        tracing::warn!(agent = path, error = %error, "an event could not be written");
-    }
-}
-
-/// Tells people. An event that can't be written is logged and forgotten.
-pub async fn tell(context: &Context, agent: &PersistentAgent, notes: Vec<Note>) {
-    let reference = agent.object_ref(&());
-    for note in notes {
-        let secondary = note.cycle.as_ref().map(|c| k8s_openapi::api::core::v1::ObjectReference {
-            api_version: Some(AgentCycle::api_version(&()).into_owned()),
-            kind: Some(AgentCycle::kind(&()).into_owned()),
-            namespace: agent.namespace(),
-            name: Some(c.name.clone()),
-            uid: Some(c.uid.clone()),
-            ..Default::default()
-        });
-        let event = Event {
-            type_: if note.warning { EventType::Warning } else { EventType::Normal },
-            reason: note.reason.to_owned(),
-            note: Some(text_of(&note, &context.config.runbook_url)),
-            action: "Cycle".into(),
-            secondary,
-        };
-        if let Err(error) = context.recorder.publish(&event, &reference).await {
-            tracing::warn!(agent = %agent.name_any(), reason = note.reason, error = %error, "an event could not be written");
-        }
-    }
-}
-
-/// Its text, then the page that says what to do. An event takes 1024 bytes.
-fn text_of(note: &Note, runbook_url: &str) -> String {
-    let link = match &note.heading {
-        Some(heading) if !runbook_url.is_empty() => format!(" ({runbook_url}#{})", heading.to_lowercase()),
-        _ => String::new(),
-    };
-    format!("{}{link}", cicada_contract::text::cut(&note.text, 1024usize.saturating_sub(link.len())))
-}
-
 /// Shared by those who hold an agent over several steps.
 pub type Agent = Arc<PersistentAgent>;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_warning_ends_with_the_page_that_says_what_to_do() {
-        let mut note = Note {
-            warning: true,
-            reason: "SawCompletedJob",
-            text: "x".repeat(2000),
-            cycle: None,
-            count: 1,
-            heading: Some("MemoryMissing".into()),
-        };
-        let text = text_of(&note, "https://example.com/runbook.md");
-        assert!(
-            text.len() <= 1024 && text.ends_with(" (https://example.com/runbook.md#memorymissing)"),
-            "{text}"
-        );
-        assert!(!text_of(&note, "").contains("memorymissing"));
-        note.heading = None;
-        note.text = "done".into();
-        assert_eq!(text_of(&note, "https://example.com"), "done");
-    }
-}

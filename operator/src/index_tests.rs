@@ -1,3 +1,4 @@
+use cicada_operator_core::job::Purpose;
 use serde_json::json;
 
 use super::*;

@@ -246,7 +246,11 @@ fn changes(path: &str, manifest: &Value, leaves: &BTreeMap<String, Value>) -> Ve
 /// Names of all tests of this crate and of the index.
 fn tests() -> BTreeSet<String> {
     let sources = [
-        include_str!("decide_tests.rs"),
+        include_str!("decide/tests/deletions.rs"),
+        include_str!("decide/tests/ends.rs"),
+        include_str!("decide/tests/limits.rs"),
+        include_str!("decide/tests/requests.rs"),
+        include_str!("decide/tests/slots.rs"),
         include_str!("due_tests.rs"),
         include_str!("../../src/index_tests.rs"),
     ];

@@ -1,28 +1,27 @@
 //! The Job of a cycle: a restricted pod with one container, or two for the user's own image.
 
+mod pod;
+mod volumes;
+
 use std::collections::BTreeMap;
 
 use cicada_contract::class::{EXIT_SUPERSEDED, FAIL_CODES};
-use cicada_contract::plan::{Mode, PlanConfig, StoreConfig};
-use cicada_crds::{PersistentAgentSpec, pod};
+use cicada_contract::plan::{Mode, PlanConfig};
+use cicada_crds::PersistentAgentSpec;
 use k8s_openapi::api::batch::v1::{
     Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement,
     PodFailurePolicyOnPodConditionsPattern, PodFailurePolicyRule,
 };
-use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMap, ConfigMapVolumeSource, Container, DownwardAPIVolumeFile,
-    DownwardAPIVolumeSource, EmptyDirVolumeSource, EnvVar, LocalObjectReference, ObjectFieldSelector,
-    PersistentVolumeClaimVolumeSource, PodSecurityContext, PodSpec, PodTemplateSpec, ResourceRequirements,
-    SeccompProfile, SecretVolumeSource, SecurityContext, Volume, VolumeMount,
-};
-use k8s_openapi::apimachinery::pkg::{
-    api::resource::Quantity,
-    apis::meta::v1::{ObjectMeta, OwnerReference},
-};
+use k8s_openapi::api::core::v1::{ConfigMap, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
+use self::pod::{pod_metadata, pod_spec};
+pub(crate) use self::{
+    pod::{env_var, restricted},
+    volumes::mount,
+};
 use crate::{
-    agent_container, names,
-    plan::{config_map_names, secret_names},
+    names,
     spec::{OperatorDefaults, Sizes},
 };
 
@@ -55,8 +54,6 @@ pub const PURPOSE_LABEL: &str = "cicada.dev/purpose";
 pub const START_TIMEOUT: u64 = 900;
 /// Job and report stay readable for a day, if the operator is down that long.
 const TTL_AFTER_FINISHED: i32 = 86_400;
-/// User and group of the distroless images.
-const NONROOT: i64 = 65_532;
 
 /// What a Job is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -231,227 +228,4 @@ fn is_reserved(key: &str) -> bool {
     ["cicada.dev", "app.kubernetes.io", "argocd.argoproj.io", "batch.kubernetes.io"].contains(&prefix)
         || prefix.ends_with(".toolkit.fluxcd.io")
         || ["job-name", "controller-uid"].contains(&key)
-}
-
-fn pod_metadata(input: &JobInput<'_>, pod: &pod::Pod, own: BTreeMap<String, String>) -> ObjectMeta {
-    let mut labels: BTreeMap<_, _> = pod.labels.iter().filter(|(k, _)| !is_reserved(k)).map(pair).collect();
-    labels.extend(own);
-    let mut annotations: BTreeMap<_, _> =
-        pod.annotations.iter().filter(|(k, _)| !is_reserved(k)).map(pair).collect();
-    annotations.insert(RUN_PLAN.to_owned(), input.run_plan.to_owned());
-    if agent_container::own_image(input).is_some() {
-        annotations.insert(agent_container::SKIP_CONTAINERS.to_owned(), agent_container::skipped());
-    }
-    annotations.extend(input.inline_config.map(|config| (CONFIG_PLAN.to_owned(), config.to_owned())));
-    annotations.insert("kubectl.kubernetes.io/default-container".to_owned(), CONTAINER.to_owned());
-    ObjectMeta { labels: Some(labels), annotations: Some(annotations), ..ObjectMeta::default() }
-}
-
-fn pod_spec(input: &JobInput<'_>, pod: &pod::Pod) -> PodSpec {
-    let (volumes, mounts) = volumes(input);
-    let workload_identity = matches!(&input.config.store, StoreConfig::S3(s3) if s3.secret_name.is_none());
-    let ids = pod.security_context.clone().unwrap_or_default();
-    let pull_secrets = pod.image_pull_secrets.iter().cloned();
-    let default_secrets =
-        input.defaults.image_pull_secrets.iter().map(|name| LocalObjectReference { name: name.clone() });
-    let pull_secrets: Vec<_> = pull_secrets.chain(default_secrets).collect();
-    let mut spec = PodSpec {
-        containers: vec![container(input, pod, mounts)],
-        volumes: Some(volumes),
-        restart_policy: Some("Never".into()),
-        automount_service_account_token: Some(workload_identity),
-        service_account_name: pod.service_account_name.clone(),
-        enable_service_links: Some(false),
-        termination_grace_period_seconds: i64::try_from(input.sizes.grace).ok(),
-        security_context: Some(PodSecurityContext {
-            run_as_non_root: Some(true),
-            run_as_user: Some(ids.run_as_user.unwrap_or(NONROOT)),
-            run_as_group: Some(ids.run_as_group.unwrap_or(NONROOT)),
-            fs_group: Some(ids.fs_group.unwrap_or(NONROOT)),
-            fs_group_change_policy: Some("OnRootMismatch".into()),
-            seccomp_profile: Some(SeccompProfile {
-                type_: "RuntimeDefault".into(),
-                ..SeccompProfile::default()
-            }),
-            ..PodSecurityContext::default()
-        }),
-        node_selector: non_empty(pod.node_selector.clone()),
-        tolerations: non_empty(pod.tolerations.clone()),
-        affinity: pod.affinity.clone(),
-        topology_spread_constraints: non_empty(pod.topology_spread_constraints.clone()),
-        priority_class_name: pod.priority_class_name.clone(),
-        runtime_class_name: pod.runtime_class_name.clone(),
-        image_pull_secrets: non_empty(pull_secrets),
-        ..PodSpec::default()
-    };
-    if let Some(own) = agent_container::own_image(input) {
-        agent_container::add(&mut spec, own, pod.image_pull_policy.map(|p| p.as_str().to_owned()));
-    }
-    spec
-}
-
-fn non_empty<T: IntoIterator + Default + PartialEq>(value: T) -> Option<T> {
-    (value != T::default()).then_some(value)
-}
-
-fn container(input: &JobInput<'_>, pod: &pod::Pod, mounts: Vec<VolumeMount>) -> Container {
-    let plan = |dir: &str| format!("{dir}/plan.json");
-    let args = [
-        input.purpose.command().to_owned(),
-        "--config".into(),
-        plan(CONFIG_DIR),
-        "--run".into(),
-        plan(RUN_DIR),
-        "--secrets".into(),
-        SECRETS_DIR.into(),
-        "--work".into(),
-        WORK_DIR.into(),
-        "--report".into(),
-        "/dev/termination-log".into(),
-    ];
-    let mut env: Vec<EnvVar> = vec![env_var("HOME", WORK_DIR), env_var("TMPDIR", WORK_DIR)];
-    env.extend(
-        pod.env.iter().filter(|e| e.name != "HOME" && e.name != "TMPDIR").map(|e| env_var(&e.name, &e.value)),
-    );
-    Container {
-        name: CONTAINER.into(),
-        image: Some(input.defaults.cycle_image.clone()),
-        image_pull_policy: pod
-            .image_pull_policy
-            .map(|p| p.as_str().to_owned())
-            .or_else(|| input.defaults.cycle_image_pull_policy.clone()),
-        args: Some(args.into()),
-        env: Some(env),
-        resources: Some(resources(input.sizes, pod.resources.as_ref())),
-        volume_mounts: Some(mounts),
-        working_dir: Some(WORK_DIR.into()),
-        termination_message_path: Some("/dev/termination-log".into()),
-        termination_message_policy: Some("File".into()),
-        security_context: Some(restricted()),
-        ..Container::default()
-    }
-}
-
-/// What the restricted profile wants of a container, and a root file system that can't be written.
-pub(crate) fn restricted() -> SecurityContext {
-    SecurityContext {
-        allow_privilege_escalation: Some(false),
-        read_only_root_filesystem: Some(true),
-        capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), ..Capabilities::default() }),
-        ..SecurityContext::default()
-    }
-}
-
-pub(crate) fn env_var(name: &str, value: &str) -> EnvVar {
-    EnvVar { name: name.to_owned(), value: Some(value.to_owned()), ..EnvVar::default() }
-}
-
-fn resources(sizes: &Sizes, overrides: Option<&pod::Resources>) -> ResourceRequirements {
-    let bytes = |n: u64| Quantity(n.to_string());
-    let memory = bytes(sizes.resources.container_memory);
-    let disk = bytes(sizes.resources.ephemeral_storage);
-    let mut requests = BTreeMap::from([
-        // Enough that a busy node still schedules it, little enough that it never blocks one.
-        ("cpu".to_owned(), Quantity("100m".into())),
-        ("memory".to_owned(), memory.clone()),
-        ("ephemeral-storage".to_owned(), disk.clone()),
-    ]);
-    let mut limits = BTreeMap::from([("memory".to_owned(), memory), ("ephemeral-storage".to_owned(), disk)]);
-    if let Some(o) = overrides {
-        requests.extend(o.requests.clone());
-        limits.extend(o.limits.clone());
-    }
-    ResourceRequirements { requests: Some(requests), limits: Some(limits), ..ResourceRequirements::default() }
-}
-
-fn volumes(input: &JobInput<'_>) -> (Vec<Volume>, Vec<VolumeMount>) {
-    let mut volumes = vec![
-        Volume {
-            name: "work".into(),
-            empty_dir: Some(EmptyDirVolumeSource {
-                size_limit: Some(Quantity(input.sizes.resources.disk.to_string())),
-                medium: None,
-            }),
-            ..Volume::default()
-        },
-        match input.inline_config {
-            Some(_) => plan_volume("config", CONFIG_PLAN),
-            None => config_map_volume("config", &names::config_map(input.agent, input.config_sha256), false),
-        },
-        plan_volume("run", RUN_PLAN),
-    ];
-    let mut mounts =
-        vec![mount("work", WORK_DIR, false), mount("config", CONFIG_DIR, true), mount("run", RUN_DIR, true)];
-    // What is missing ends the cycle with its name, not the pod with ContainerCreating: hence `optional`.
-    for (index, name) in secret_names(input.config).iter().enumerate() {
-        let volume = format!("secret-{index}");
-        volumes.push(Volume {
-            name: volume.clone(),
-            secret: Some(SecretVolumeSource {
-                secret_name: Some(name.clone()),
-                optional: Some(true),
-                default_mode: Some(0o440),
-                ..SecretVolumeSource::default()
-            }),
-            ..Volume::default()
-        });
-        mounts.push(mount(&volume, &format!("{SECRETS_DIR}/{name}"), true));
-    }
-    for (index, name) in config_map_names(input.spec, input.defaults).iter().enumerate() {
-        let volume = format!("configmap-{index}");
-        volumes.push(config_map_volume(&volume, name, true));
-        mounts.push(mount(&volume, &format!("{}/{name}", input.defaults.config_maps_dir), true));
-    }
-    if let StoreConfig::Directory { path, claim_name: Some(claim) } = &input.config.store {
-        volumes.push(Volume {
-            name: "store".into(),
-            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-                claim_name: claim.clone(),
-                read_only: None,
-            }),
-            ..Volume::default()
-        });
-        mounts.push(mount("store", path, false));
-    }
-    (volumes, mounts)
-}
-
-/// `plan.json` from an annotation of the pod itself.
-fn plan_volume(name: &str, annotation: &str) -> Volume {
-    Volume {
-        name: name.to_owned(),
-        downward_api: Some(DownwardAPIVolumeSource {
-            items: Some(vec![DownwardAPIVolumeFile {
-                path: "plan.json".into(),
-                field_ref: Some(ObjectFieldSelector {
-                    field_path: format!("metadata.annotations['{annotation}']"),
-                    ..ObjectFieldSelector::default()
-                }),
-                ..DownwardAPIVolumeFile::default()
-            }]),
-            ..DownwardAPIVolumeSource::default()
-        }),
-        ..Volume::default()
-    }
-}
-
-fn config_map_volume(volume: &str, name: &str, optional: bool) -> Volume {
-    Volume {
-        name: volume.to_owned(),
-        config_map: Some(ConfigMapVolumeSource {
-            name: name.to_owned(),
-            optional: optional.then_some(true),
-            ..ConfigMapVolumeSource::default()
-        }),
-        ..Volume::default()
-    }
-}
-
-pub(crate) fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
-    VolumeMount {
-        name: name.to_owned(),
-        mount_path: path.to_owned(),
-        read_only: read_only.then_some(true),
-        ..VolumeMount::default()
-    }
 }

@@ -64,7 +64,7 @@ fn report() -> CycleReport {
     }
 }
 
-/// Without the conditions, whose truth `situation_tests.rs` and `memory_tests.rs` show.
+/// Without the conditions, whose truth `situations.rs` and `memory.rs` show.
 fn plain(status: &impl serde::Serialize) -> Value {
     let mut value = serde_json::to_value(status).unwrap();
     value.as_object_mut().unwrap().remove("conditions");
