@@ -5,9 +5,11 @@
 //! exists. Locks are `flock`s: released by the kernel when a process dies, so there is nothing to unlock,
 //! and not dependable on NFS, so this store is not for network file systems.
 
+mod files;
+
 use std::{
     fs::{self, File, TryLockError},
-    io::{self, Read, Write},
+    io::{self, Read},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -17,6 +19,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
+use self::files::{CopyError, copy_hashed, etag_of, make_folder, open, sync_folder, unavailable};
 use crate::store::{
     BucketFacts, Condition, Downloaded, ETag, GET_MAX_BYTES, Object, ObjectMeta, ObjectStore, RESERVED,
     Result, StoreError, check_key,
@@ -326,98 +329,5 @@ impl ObjectStore for DirectoryStore {
 
     fn location(&self) -> String {
         format!("file://{}", self.root.display())
-    }
-}
-
-fn unavailable(operation: &'static str, key: &str, error: &io::Error) -> StoreError {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => StoreError::Unauthorized {
-            location: format!("directory, {operation} of `{key}`"),
-            reason: error.kind().to_string(),
-            source: Some(copy_of(error).into()),
-        },
-        _ => StoreError::Unavailable {
-            operation,
-            key: key.into(),
-            what: error.kind().to_string(),
-            source: Some(copy_of(error).into()),
-        },
-    }
-}
-
-/// `io::Error` can't be cloned; kind and text are what a chain shows.
-fn copy_of(error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), error.to_string())
-}
-
-fn open(path: &Path, operation: &'static str, key: &str) -> Result<File> {
-    let missing = || StoreError::NotFound { key: key.into() };
-    match File::open(path) {
-        Ok(file) if file.metadata().is_ok_and(|meta| meta.is_dir()) => Err(missing()),
-        Ok(file) => Ok(file),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Err(missing())
-        }
-        Err(error) => Err(unavailable(operation, key, &error)),
-    }
-}
-
-fn etag_of(path: &Path) -> io::Result<ETag> {
-    let mut hash = Sha256::new();
-    io::copy(&mut File::open(path)?, &mut hash)?;
-    Ok(ETag(hex::encode(hash.finalize())))
-}
-
-/// Makes a folder and those above it, each one durable before something is put into it.
-fn make_folder(folder: &Path) -> io::Result<()> {
-    if folder.is_dir() {
-        return Ok(());
-    }
-    if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        make_folder(parent)?;
-        match fs::create_dir(folder) {
-            Ok(()) => return sync_folder(parent),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => return Ok(()),
-            // The parent went with its last object in between; the caller's own loop makes it again.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error),
-        }
-    }
-    fs::create_dir_all(folder)
-}
-
-fn sync_folder(folder: &Path) -> io::Result<()> {
-    match File::open(folder) {
-        Ok(handle) => handle.sync_all(),
-        // Removed with its last object since: the name that it held is gone as well.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-enum CopyError {
-    Read(io::Error),
-    Write(io::Error),
-    TooLarge,
-}
-
-/// Copies at most `max` bytes and hashes them on the way.
-fn copy_hashed(source: &mut dyn Read, target: &mut dyn Write, max: u64) -> Result<(u64, String), CopyError> {
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 1 << 18];
-    let mut size = 0_u64;
-    loop {
-        let n = match source.read(&mut buffer) {
-            Ok(0) => return Ok((size, hex::encode(hash.finalize()))),
-            Ok(n) => n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(CopyError::Read(error)),
-        };
-        size += n as u64;
-        if size > max {
-            return Err(CopyError::TooLarge);
-        }
-        hash.update(&buffer[..n]);
-        target.write_all(&buffer[..n]).map_err(CopyError::Write)?;
     }
 }

@@ -30,6 +30,7 @@ use crate::protocol::{Fault, Hello, WorkerArgs};
 use crate::value::Rows;
 use crate::worker::LedgerRequest;
 
+pub use outbox::{OutboxRow, OutboxState, OutboxUpdate, OutgoingMessage};
 pub use types::*;
 
 /// Bounds of a ledger worker.

@@ -2,10 +2,85 @@
 
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
+use serde::{Deserialize, Serialize};
 
-use super::{OutboxRow, OutboxState, OutboxUpdate, OutgoingMessage};
 use crate::mounts::rules::parse_time;
 use crate::protocol::Fault;
+
+/// A message that shall leave.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutgoingMessage {
+    /// Unique; also the key by which receivers remove duplicates.
+    pub id: String,
+    /// Channel.
+    pub channel: String,
+    /// Receiver's address.
+    pub to: String,
+    /// Subject.
+    pub subject: Option<String>,
+    /// Text.
+    pub body: String,
+    /// Conversation.
+    pub conversation: Option<String>,
+    /// JSON array of attachments.
+    pub attachments_json: Option<String>,
+    /// Cycle that wrote it.
+    pub cycle: String,
+}
+
+/// A row of the outbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutboxRow {
+    /// The message.
+    pub message: OutgoingMessage,
+    /// Tries so far.
+    pub attempts: u32,
+    /// When it was written.
+    pub created_at: Timestamp,
+    /// Not before this time.
+    pub next_at: Option<Timestamp>,
+}
+
+/// What became of an outgoing message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutboxUpdate {
+    /// Its id.
+    pub id: String,
+    /// New state.
+    pub state: OutboxState,
+    /// Tries in all; None = one more.
+    pub attempts: Option<u32>,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// Next try.
+    pub next_at: Option<Timestamp>,
+}
+
+/// State of an outgoing message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutboxState {
+    /// Waits.
+    Pending,
+    /// Left, with a receipt.
+    Sent,
+    /// Given up.
+    Failed,
+    /// Perhaps left: claimed, without a receipt.
+    Unknown,
+}
+
+impl OutboxState {
+    /// As the ledger writes it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Sent => "sent",
+            Self::Failed => "failed",
+            Self::Unknown => "unknown",
+        }
+    }
+}
 
 /// Queues messages, and shows them among the agent's own.
 pub(crate) fn add(c: &Connection, messages: &[OutgoingMessage], now: Timestamp) -> Result<(), Fault> {

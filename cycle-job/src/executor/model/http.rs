@@ -4,16 +4,18 @@
 //! addresses, so that a second answer of the name server changes nothing. Each redirect is a request of
 //! its own and goes through all of this again. Variables that name a proxy are ignored.
 
+mod error;
+mod send;
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use cicada_contract::plan::AllowedHost;
-use futures::StreamExt as _;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Method, StatusCode, Url};
+use reqwest::{Method, Url};
 
+pub use self::error::HttpError;
+use self::send::{redirect, send};
 use super::address::is_public;
 use super::hosts::{host_matches, is_never_reachable, secret_host_matches};
 use super::tools::HttpCall;
@@ -23,10 +25,6 @@ use crate::secrets::SecretText;
 const REDIRECTS: usize = 5;
 /// Most bytes of a response body; the rest is not read.
 pub const BODY_BYTES: usize = 5 << 20;
-/// Longest wait for a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait for one whole response.
-const TIMEOUT: Duration = Duration::from_secs(60);
 /// Headers that decide where a request goes or how it is framed; not the model's to set.
 const OWN_HEADERS: [&str; 8] = [
     "host",
@@ -38,74 +36,6 @@ const OWN_HEADERS: [&str; 8] = [
     "trailer",
     "proxy-authorization",
 ];
-
-/// Why a request was not made, or has no response. The texts are answers to the model.
-#[derive(Debug, thiserror::Error)]
-pub enum HttpError {
-    /// Not a URL that can be requested.
-    #[error("{0} is not a URL that can be requested: use http(s)://host/path without user name")]
-    BadUrl(String),
-    /// Not in the manifest.
-    #[error("{host}:{port} is not in spec.http.allowedHosts, which has: {allowed}")]
-    NotAllowed {
-        /// Host of the URL.
-        host: String,
-        /// Port of the URL.
-        port: u16,
-        /// What is allowed.
-        allowed: String,
-    },
-    /// The name leads to an address near us.
-    #[error(
-        "{host} resolves to {address}, which is not a public address; a person can allow it with private: true (spec.http.allowedHosts, spec.mcpServers)"
-    )]
-    NotPublic {
-        /// Host of the URL.
-        host: String,
-        /// The first address that is refused.
-        address: IpAddr,
-    },
-    /// A placeholder names no secret of the manifest.
-    #[error("there is no secret {name}; the manifest has: {known}")]
-    UnknownSecret {
-        /// Name in the placeholder.
-        name: String,
-        /// Names of the manifest.
-        known: String,
-    },
-    /// The secret is not for this host, or the URL is not https.
-    #[error("secret {name} is sent by https and only to {hosts}")]
-    SecretNotForHost {
-        /// Name of the secret.
-        name: String,
-        /// Where it may go.
-        hosts: String,
-    },
-    /// Method or header that can't be sent.
-    #[error("{0}")]
-    BadRequest(String),
-    /// The name can't be resolved.
-    #[error("{host} can't be resolved")]
-    Resolve {
-        /// Host of the URL.
-        host: String,
-        /// What the resolver said.
-        #[source]
-        source: std::io::Error,
-    },
-    /// No response, or not a whole one.
-    #[error("the request to {host} failed")]
-    Transport {
-        /// Host of the URL.
-        host: String,
-        /// What the client said; its URL is taken out.
-        #[source]
-        source: reqwest::Error,
-    },
-    /// Too many redirects.
-    #[error("more than {REDIRECTS} redirects")]
-    TooManyRedirects,
-}
 
 /// A response.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -310,95 +240,6 @@ fn parse_url(text: &str) -> Result<Url, HttpError> {
     let plain =
         matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.password().is_none();
     if plain && url.host_str().is_some_and(|h| !h.is_empty()) { Ok(url) } else { Err(bad()) }
-}
-
-async fn send(request: &Prepared, addresses: &[SocketAddr]) -> Result<HttpResponse, HttpError> {
-    let host = request.url.host_str().unwrap_or_default().to_owned();
-    let failed =
-        |source: reqwest::Error| HttpError::Transport { host: host.clone(), source: source.without_url() };
-    let client = reqwest::Client::builder()
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
-        .resolve_to_addrs(&host, addresses)
-        .connect_timeout(CONNECT_TIMEOUT)
-        .timeout(TIMEOUT)
-        .user_agent(concat!("cicada/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .map_err(failed)?;
-    let mut headers = HeaderMap::new();
-    for (name, value) in &request.headers {
-        let name_ok = HeaderName::from_bytes(name.as_bytes());
-        let (Ok(name), Ok(mut value)) = (name_ok, HeaderValue::from_str(value)) else {
-            return Err(HttpError::BadRequest(format!("header {name} can't be sent as it is")));
-        };
-        value.set_sensitive(true);
-        headers.append(name, value);
-    }
-    let mut builder = client.request(request.method.clone(), request.url.clone()).headers(headers);
-    if let Some(body) = &request.body {
-        builder = builder.body(body.clone());
-    }
-    let response = builder.send().await.map_err(failed)?;
-    let status = response.status().as_u16();
-    let headers = response
-        .headers()
-        .iter()
-        .map(|(name, value)| {
-            (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
-        })
-        .collect();
-    let mut body = vec![];
-    let mut is_truncated = false;
-    let mut stream = response.bytes_stream();
-    while let Some(chunk) = stream.next().await {
-        let chunk = chunk.map_err(failed)?;
-        let room = BODY_BYTES - body.len();
-        body.extend_from_slice(&chunk[..chunk.len().min(room)]);
-        if chunk.len() > room {
-            is_truncated = true;
-            break;
-        }
-    }
-    Ok(HttpResponse { status, url: request.url.to_string(), headers, body, is_truncated })
-}
-
-/// The request that a redirect asks for. It never carries a secret: one that can't do without ends here.
-fn redirect(request: &Prepared, response: &HttpResponse) -> Option<Result<Prepared, HttpError>> {
-    let status = StatusCode::from_u16(response.status).ok()?;
-    if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
-        return None;
-    }
-    let (_, location) = response.headers.iter().find(|(name, _)| name == "location")?;
-    let url = match request
-        .url
-        .join(location)
-        .map_err(|_| HttpError::BadUrl(cicada_contract::text::cut(location, 200)))
-    {
-        Ok(url) => url,
-        Err(error) => return Some(Err(error)),
-    };
-    if let Err(error) = parse_url(url.as_str()) {
-        return Some(Err(error));
-    }
-    let keeps_method =
-        matches!(status.as_u16(), 307 | 308) || matches!(request.method, Method::GET | Method::HEAD);
-    if keeps_method && request.body_has_secret {
-        return None;
-    }
-    let same_origin = url.origin() == request.url.origin();
-    let headers = request.headers.iter().filter(|(name, _)| {
-        let personal = matches!(name.as_str(), "authorization" | "cookie");
-        let of_body = matches!(name.as_str(), "content-type" | "content-encoding");
-        !request.secret_headers.contains(name) && (same_origin || !personal) && (keeps_method || !of_body)
-    });
-    Some(Ok(Prepared {
-        method: if keeps_method { request.method.clone() } else { Method::GET },
-        url,
-        headers: headers.cloned().collect(),
-        secret_headers: vec![],
-        body: if keeps_method { request.body.clone() } else { None },
-        body_has_secret: false,
-    }))
 }
 
 #[cfg(test)]
