@@ -12,7 +12,7 @@ mod large;
 mod matrix;
 mod mcp;
 mod model;
-#[path = "../../../tests/src/model_server.rs"]
+#[path = "../../../tests/src/model_server/mod.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the end-to-end tests")]
 mod model_server;
 mod processes;

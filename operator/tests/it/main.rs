@@ -5,12 +5,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, reason = "a test program")]
 
+mod namespace;
+mod operator;
 mod plane;
 mod proxy;
 
 use std::{thread::sleep, time::Duration};
 
-use plane::{Operator, Plane, until};
+use operator::Operator;
+use plane::{Plane, until};
 use serde_json::Value;
 
 const NEEDS: &str =

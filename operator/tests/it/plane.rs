@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::{
-        Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Mutex, OnceLock, PoisonError, RwLock,
         mpsc::{Sender, channel},
     },
     thread::sleep,
@@ -16,13 +16,17 @@ use std::{
 
 use serde_json::Value;
 
-use crate::proxy::Proxy;
+use crate::{
+    namespace::{Namespace, Turn},
+    proxy::Proxy,
+};
 
 const TOKEN: &str = "test";
 
 /// Etcd, API server and controllers on ports of their own.
 pub struct Plane {
-    folder: PathBuf,
+    /// Everything that its processes write.
+    pub folder: PathBuf,
     tools: PathBuf,
     api: u16,
     etcd: u16,
@@ -32,7 +36,7 @@ pub struct Plane {
 }
 
 /// A child that is killed with us.
-pub struct Guard(Child);
+pub struct Guard(pub Child);
 
 impl Drop for Guard {
     fn drop(&mut self) {
@@ -41,7 +45,7 @@ impl Drop for Guard {
     }
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
@@ -162,13 +166,13 @@ impl Plane {
         Proxy::start(self.api)
     }
 
-    fn kubeconfig_for(&self, port: u16, name: &str) -> PathBuf {
+    pub fn kubeconfig_for(&self, port: u16, name: &str) -> PathBuf {
         let path = self.folder.join(format!("kubeconfig-{name}"));
         fs::write(&path, kubeconfig(port)).unwrap();
         path
     }
 
-    fn run(&self, args: &[&str], input: Option<&str>) -> Output {
+    pub fn run(&self, args: &[&str], input: Option<&str>) -> Output {
         let mut command = Command::new(self.tools.join("kubectl"));
         command.arg(format!("--kubeconfig={}/kubeconfig", self.folder.display())).args(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -241,7 +245,7 @@ fn kubeconfig(port: u16) -> String {
 
 /// Starts a child that the kernel ends with this process, since statics are not dropped. The signal is
 /// bound to the *thread* that started the child: hence one thread that never ends starts them all.
-fn spawn(command: Command, folder: &Path, name: &str) -> Child {
+pub fn spawn(command: Command, folder: &Path, name: &str) -> Child {
     type Order = (Command, Sender<std::io::Result<Child>>);
     static STARTER: OnceLock<Mutex<Sender<Order>>> = OnceLock::new();
     let log = File::options().create(true).append(true).open(folder.join(format!("{name}.log"))).unwrap();
@@ -279,172 +283,4 @@ fn api_server(tools: &Path, folder: &Path, port: u16, etcd: u16) -> Child {
         format!("--audit-log-path={}", at("audit.log")),
     ]);
     spawn(command, folder, "apiserver")
-}
-
-/// Held as long as a test runs.
-#[expect(dead_code, reason = "held, not read")]
-enum Turn {
-    Shared(RwLockReadGuard<'static, ()>),
-    Alone(RwLockWriteGuard<'static, ()>),
-}
-
-/// A namespace of one test.
-pub struct Namespace {
-    _turn: Turn,
-    plane: &'static Plane,
-    /// Its name.
-    pub name: String,
-}
-
-impl Namespace {
-    /// kubectl in it.
-    #[track_caller]
-    pub fn kubectl(&self, args: &[&str]) -> String {
-        self.plane.kubectl(&[args, &["-n", &self.name]].concat())
-    }
-
-    /// `kubectl apply`.
-    #[track_caller]
-    pub fn apply(&self, manifest: &str) {
-        let said = self.plane.run(&["apply", "-n", &self.name, "-f", "-"], Some(manifest));
-        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-    }
-
-    /// `kubectl apply --server-side` by this manager; a conflict is a failure.
-    #[track_caller]
-    pub fn apply_as(&self, manager: &str, manifest: &str) {
-        let manager = format!("--field-manager={manager}");
-        let said = self
-            .plane
-            .run(&["apply", "--server-side", &manager, "-n", &self.name, "-f", "-"], Some(manifest));
-        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-    }
-
-    /// One object; Null if it is not there.
-    pub fn get(&self, kind: &str, name: &str) -> Value {
-        let said = self.plane.say(&["get", kind, name, "-n", &self.name, "-o", "json", "--ignore-not-found"]);
-        serde_json::from_str(&said).unwrap_or(Value::Null)
-    }
-
-    /// One object with its managed fields.
-    pub fn get_with_managed_fields(&self, kind: &str, name: &str) -> Value {
-        let said = self.kubectl(&["get", kind, name, "-o", "json", "--show-managed-fields"]);
-        serde_json::from_str(&said).unwrap()
-    }
-
-    /// All Jobs of cycles; a look into the store is none.
-    pub fn jobs(&self) -> Vec<Value> {
-        self.selected("jobs", "cicada.dev/purpose=cycle")
-    }
-
-    /// All objects of a kind; none while the API server is away.
-    pub fn list(&self, kind: &str) -> Vec<Value> {
-        self.selected(kind, "")
-    }
-
-    fn selected(&self, kind: &str, selector: &str) -> Vec<Value> {
-        let said = self.plane.say(&["get", kind, "-n", &self.name, "-l", selector, "-o", "json"]);
-        let list: Value = serde_json::from_str(&said).unwrap_or(Value::Null);
-        list["items"].as_array().cloned().unwrap_or_default()
-    }
-}
-
-/// A running operator.
-pub struct Operator {
-    child: Guard,
-    port: u16,
-    identity: String,
-    args: Vec<String>,
-    folder: PathBuf,
-    kubeconfig: PathBuf,
-}
-
-impl Operator {
-    /// Starts one for a namespace, with this identity and in competition for this Lease.
-    pub fn start(plane: &Plane, namespace: &str, identity: &str, lease: &str) -> Self {
-        Self::start_with(plane, namespace, identity, lease, None, &[])
-    }
-
-    /// As `start`, with the API server behind `proxy` and more arguments.
-    pub fn start_with(
-        plane: &Plane,
-        namespace: &str,
-        identity: &str,
-        lease: &str,
-        proxy: Option<&Proxy>,
-        more: &[&str],
-    ) -> Self {
-        let port = free_port();
-        let listen = format!("127.0.0.1:{port}");
-        let config = plane.folder.join("operator.yaml").to_string_lossy().into_owned();
-        let args = [
-            "run",
-            "--log-format=text",
-            "--identity",
-            identity,
-            "--lease",
-            lease,
-            "--listen",
-            &listen,
-            "--watch-namespaces",
-            namespace,
-            "--config",
-            &config,
-        ];
-        let args: Vec<String> = args.iter().chain(more).map(|&a| a.to_owned()).collect();
-        let kubeconfig = proxy.map_or_else(
-            || plane.folder.join("kubeconfig"),
-            |proxy| plane.kubeconfig_for(proxy.port, identity),
-        );
-        let child = Guard(operator_process(&plane.folder, identity, &args, &kubeconfig));
-        let (identity, folder) = (identity.to_owned(), plane.folder.clone());
-        let operator = Self { child, port, identity, args, folder, kubeconfig };
-        until("the operator is ready", 60, || operator.ready().then_some(()));
-        operator
-    }
-
-    /// What a kubelet does: starts it again if it has ended.
-    pub fn revive(&mut self) {
-        if self.ended() {
-            self.child = Guard(operator_process(&self.folder, &self.identity, &self.args, &self.kubeconfig));
-        }
-    }
-
-    fn ask(&self, path: &str) -> String {
-        let url = format!("http://127.0.0.1:{}{path}", self.port);
-        let said = Command::new("curl").args(["--silent", "--max-time", "2", &url]).output().unwrap();
-        String::from_utf8(said.stdout).unwrap()
-    }
-
-    /// It has listed everything.
-    pub fn ready(&self) -> bool {
-        self.ask("/readyz") == "ok\n"
-    }
-
-    /// It holds its Lease.
-    pub fn leads(&self) -> bool {
-        self.ask("/metrics").lines().any(|line| line == "cicada_leader 1")
-    }
-
-    /// Sends a signal.
-    pub fn signal(&self, name: &str) {
-        assert!(
-            Command::new("kill")
-                .args([&format!("-{name}"), &self.child.0.id().to_string()])
-                .status()
-                .unwrap()
-                .success()
-        );
-    }
-
-    /// It has ended.
-    pub fn ended(&mut self) -> bool {
-        self.child.0.try_wait().unwrap().is_some()
-    }
-}
-
-fn operator_process(folder: &Path, identity: &str, args: &[String], kubeconfig: &Path) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cicada-operator"));
-    command.args(args).env("KUBECONFIG", kubeconfig);
-    spawn(command, folder, identity)
 }

@@ -321,7 +321,7 @@ pub(in crate::executor) fn redactor(
 }
 
 #[cfg(test)]
-#[path = "../../../../tests/src/model_server.rs"]
+#[path = "../../../../tests/src/model_server/mod.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the end-to-end tests")]
 mod model_server;
 

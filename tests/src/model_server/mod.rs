@@ -4,84 +4,22 @@
 //! A conversation is found by the agent's name in the system message; its cycle by the first user message
 //! (the same bytes are the same cycle, tried again); its turn by the number of replies so far.
 
-use std::collections::{BTreeMap, HashMap};
+mod replies;
+mod script;
+
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What one agent's model says, cycle by cycle. Further cycles repeat the last one.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Conversation {
-    /// `namespace/name`, as the system message has it.
-    pub agent: String,
-    /// Turns of each cycle.
-    pub cycles: Vec<Vec<Turn>>,
-    /// Context window in tokens of four bytes; larger requests are refused as the provider would.
-    #[serde(default)]
-    pub window: Option<usize>,
-}
-
-/// One reply.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Turn {
-    /// Its text.
-    #[serde(default)]
-    pub text: String,
-    /// Its tool calls.
-    #[serde(default)]
-    pub calls: Vec<ScriptedCall>,
-    /// What happens to the first tries of this turn, one fault each.
-    #[serde(default)]
-    pub faults: Vec<Fault>,
-    /// Texts that the request must contain; one that is missing makes the server answer 422 with its name.
-    #[serde(default)]
-    pub expect: Vec<String>,
-    /// Texts that the request must not contain.
-    #[serde(default)]
-    pub reject: Vec<String>,
-    /// Reason in place of the usual one, e.g. `length`.
-    #[serde(default)]
-    pub stop: Option<String>,
-}
-
-/// One tool call.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ScriptedCall {
-    /// Tool.
-    pub name: String,
-    /// Arguments as an object.
-    #[serde(default)]
-    pub arguments: Value,
-    /// Arguments as raw text, for what is no JSON.
-    #[serde(default)]
-    pub raw: Option<String>,
-}
-
-/// What goes wrong.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Fault {
-    /// An error status, with `Retry-After` in seconds.
-    Status(u16, #[serde(default)] Option<u32>),
-    /// The connection breaks after so many bytes of the reply's body.
-    Cut(usize),
-    /// A page of a proxy in place of the reply.
-    Html,
-    /// Status 200 and an error object.
-    ErrorObject,
-    /// Nothing for so many milliseconds, then the reply.
-    Slow(u64),
-}
+use self::replies::{anthropic_reply, cut, openai_reply};
+pub use self::script::{Conversation, Fault, ScriptedCall, Turn};
 
 /// One request as it arrived.
 #[derive(Debug, Clone)]
@@ -379,64 +317,4 @@ fn turn_number(inner: &Inner, body: &Value, request: &Recorded) -> usize {
 fn contains(text: &str, needle: &str) -> bool {
     let escaped = Value::String(needle.to_owned()).to_string();
     text.contains(needle) || text.contains(escaped.trim_matches('"'))
-}
-
-fn cut(body: &str, bytes: usize) -> Response {
-    let sent = Bytes::copy_from_slice(&body.as_bytes()[..bytes.min(body.len())]);
-    let chunks = [Ok(sent), Err(std::io::Error::other("scripted cut"))];
-    let mut response = Response::new(Body::from_stream(futures::stream::iter(chunks)));
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
-    response
-}
-
-fn wire_name(name: &str) -> String {
-    name.replace('.', "__")
-}
-
-fn openai_reply(turn: &Turn, (input, cached): (usize, usize)) -> Value {
-    let calls: Vec<Value> = turn
-        .calls
-        .iter()
-        .enumerate()
-        .map(|(n, call)| {
-            let arguments = call.raw.clone().unwrap_or_else(|| call.arguments.to_string());
-            json!({"id": format!("call_{n}"), "type": "function", "function": {"name": wire_name(&call.name), "arguments": arguments}})
-        })
-        .collect();
-    let mut message = BTreeMap::from([("role", json!("assistant")), ("content", json!(turn.text))]);
-    if !calls.is_empty() {
-        message.insert("tool_calls", json!(calls));
-    }
-    let stop = turn
-        .stop
-        .clone()
-        .unwrap_or_else(|| if calls.is_empty() { "stop".into() } else { "tool_calls".into() });
-    let output = turn.text.len() / 4 + calls.len() * 20 + 1;
-    json!({
-        "id": "chatcmpl-1", "object": "chat.completion", "created": 0, "model": "scripted",
-        "choices": [{"index": 0, "message": message, "finish_reason": stop}],
-        "usage": {"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output,
-            "prompt_tokens_details": {"cached_tokens": cached}},
-    })
-}
-
-fn anthropic_reply(turn: &Turn, (input, cached): (usize, usize)) -> Value {
-    let mut content = vec![];
-    if !turn.text.is_empty() {
-        content.push(json!({"type": "text", "text": turn.text}));
-    }
-    for (n, call) in turn.calls.iter().enumerate() {
-        let input =
-            call.raw.as_ref().map_or_else(|| call.arguments.clone(), |raw| Value::String(raw.clone()));
-        content.push(json!({"type": "tool_use", "id": format!("toolu_{n}"), "name": wire_name(&call.name), "input": input}));
-    }
-    let stop = turn
-        .stop
-        .clone()
-        .unwrap_or_else(|| if turn.calls.is_empty() { "end_turn".into() } else { "tool_use".into() });
-    json!({
-        "id": "msg_1", "type": "message", "role": "assistant", "model": "scripted", "content": content, "stop_reason": stop,
-        "usage": {"input_tokens": input - cached, "cache_read_input_tokens": cached, "cache_creation_input_tokens": 0,
-            "output_tokens": turn.text.len() / 4 + turn.calls.len() * 20 + 1},
-    })
 }

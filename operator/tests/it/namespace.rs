@@ -1,0 +1,75 @@
+//! A namespace of one test.
+
+use std::sync::{RwLockReadGuard, RwLockWriteGuard};
+
+use serde_json::Value;
+
+use crate::plane::Plane;
+
+/// Held as long as a test runs.
+#[expect(dead_code, reason = "held, not read")]
+pub enum Turn {
+    Shared(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
+}
+
+/// A namespace of one test.
+pub struct Namespace {
+    pub(crate) _turn: Turn,
+    pub(crate) plane: &'static Plane,
+    /// Its name.
+    pub name: String,
+}
+
+impl Namespace {
+    /// kubectl in it.
+    #[track_caller]
+    pub fn kubectl(&self, args: &[&str]) -> String {
+        self.plane.kubectl(&[args, &["-n", &self.name]].concat())
+    }
+
+    /// `kubectl apply`.
+    #[track_caller]
+    pub fn apply(&self, manifest: &str) {
+        let said = self.plane.run(&["apply", "-n", &self.name, "-f", "-"], Some(manifest));
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    }
+
+    /// `kubectl apply --server-side` by this manager; a conflict is a failure.
+    #[track_caller]
+    pub fn apply_as(&self, manager: &str, manifest: &str) {
+        let manager = format!("--field-manager={manager}");
+        let said = self
+            .plane
+            .run(&["apply", "--server-side", &manager, "-n", &self.name, "-f", "-"], Some(manifest));
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    }
+
+    /// One object; Null if it is not there.
+    pub fn get(&self, kind: &str, name: &str) -> Value {
+        let said = self.plane.say(&["get", kind, name, "-n", &self.name, "-o", "json", "--ignore-not-found"]);
+        serde_json::from_str(&said).unwrap_or(Value::Null)
+    }
+
+    /// One object with its managed fields.
+    pub fn get_with_managed_fields(&self, kind: &str, name: &str) -> Value {
+        let said = self.kubectl(&["get", kind, name, "-o", "json", "--show-managed-fields"]);
+        serde_json::from_str(&said).unwrap()
+    }
+
+    /// All Jobs of cycles; a look into the store is none.
+    pub fn jobs(&self) -> Vec<Value> {
+        self.selected("jobs", "cicada.dev/purpose=cycle")
+    }
+
+    /// All objects of a kind; none while the API server is away.
+    pub fn list(&self, kind: &str) -> Vec<Value> {
+        self.selected(kind, "")
+    }
+
+    fn selected(&self, kind: &str, selector: &str) -> Vec<Value> {
+        let said = self.plane.say(&["get", kind, "-n", &self.name, "-l", selector, "-o", "json"]);
+        let list: Value = serde_json::from_str(&said).unwrap_or(Value::Null);
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+}

@@ -1,0 +1,111 @@
+//! An operator as a process of its own.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Command},
+};
+
+use crate::{
+    plane::{Guard, Plane, free_port, spawn, until},
+    proxy::Proxy,
+};
+
+/// A running operator.
+pub struct Operator {
+    child: Guard,
+    port: u16,
+    identity: String,
+    args: Vec<String>,
+    folder: PathBuf,
+    kubeconfig: PathBuf,
+}
+
+impl Operator {
+    /// Starts one for a namespace, with this identity and in competition for this Lease.
+    pub fn start(plane: &Plane, namespace: &str, identity: &str, lease: &str) -> Self {
+        Self::start_with(plane, namespace, identity, lease, None, &[])
+    }
+
+    /// As `start`, with the API server behind `proxy` and more arguments.
+    pub fn start_with(
+        plane: &Plane,
+        namespace: &str,
+        identity: &str,
+        lease: &str,
+        proxy: Option<&Proxy>,
+        more: &[&str],
+    ) -> Self {
+        let port = free_port();
+        let listen = format!("127.0.0.1:{port}");
+        let config = plane.folder.join("operator.yaml").to_string_lossy().into_owned();
+        let args = [
+            "run",
+            "--log-format=text",
+            "--identity",
+            identity,
+            "--lease",
+            lease,
+            "--listen",
+            &listen,
+            "--watch-namespaces",
+            namespace,
+            "--config",
+            &config,
+        ];
+        let args: Vec<String> = args.iter().chain(more).map(|&a| a.to_owned()).collect();
+        let kubeconfig = proxy.map_or_else(
+            || plane.folder.join("kubeconfig"),
+            |proxy| plane.kubeconfig_for(proxy.port, identity),
+        );
+        let child = Guard(operator_process(&plane.folder, identity, &args, &kubeconfig));
+        let (identity, folder) = (identity.to_owned(), plane.folder.clone());
+        let operator = Self { child, port, identity, args, folder, kubeconfig };
+        until("the operator is ready", 60, || operator.ready().then_some(()));
+        operator
+    }
+
+    /// What a kubelet does: starts it again if it has ended.
+    pub fn revive(&mut self) {
+        if self.ended() {
+            self.child = Guard(operator_process(&self.folder, &self.identity, &self.args, &self.kubeconfig));
+        }
+    }
+
+    fn ask(&self, path: &str) -> String {
+        let url = format!("http://127.0.0.1:{}{path}", self.port);
+        let said = Command::new("curl").args(["--silent", "--max-time", "2", &url]).output().unwrap();
+        String::from_utf8(said.stdout).unwrap()
+    }
+
+    /// It has listed everything.
+    pub fn ready(&self) -> bool {
+        self.ask("/readyz") == "ok\n"
+    }
+
+    /// It holds its Lease.
+    pub fn leads(&self) -> bool {
+        self.ask("/metrics").lines().any(|line| line == "cicada_leader 1")
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, name: &str) {
+        assert!(
+            Command::new("kill")
+                .args([&format!("-{name}"), &self.child.0.id().to_string()])
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+
+    /// It has ended.
+    pub fn ended(&mut self) -> bool {
+        self.child.0.try_wait().unwrap().is_some()
+    }
+}
+
+fn operator_process(folder: &Path, identity: &str, args: &[String], kubeconfig: &Path) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cicada-operator"));
+    command.args(args).env("KUBECONFIG", kubeconfig);
+    spawn(command, folder, identity)
+}
