@@ -78,6 +78,9 @@ pub struct PersistentAgentStatus {
     /// The memory, as the last report said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryStatus>,
+    /// The charter in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charter: Option<CharterStatus>,
     /// What waits to be delivered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<DeliveryStatus>,
@@ -284,10 +287,46 @@ pub struct MemoryStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 300))]
     pub applied_restore: Option<String>,
+    /// Agent and snapshot that the memory was started from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub seeded_from: Option<String>,
     /// Size and tables in one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub summary: Option<String>,
+}
+
+/// The charter in force, as the last report said. Hashes are lower-case hexadecimal SHA-256 of the text.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CharterStatus {
+    /// Who put it in force.
+    #[schemars(length(max = 32))]
+    pub source: CharterSource,
+    /// Of the text in force.
+    #[schemars(length(max = 64))]
+    pub hash: String,
+    /// Of the manifest's text that it was put over; an edit of that ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub base: Option<String>,
+}
+
+/// Who put a charter in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub enum CharterSource {
+    /// It is the manifest's.
+    #[default]
+    Manifest,
+    /// The agent, whose manifest lets it.
+    Agent,
+    /// A person approved what the agent proposed.
+    Person,
+    /// One of a later release.
+    #[schemars(skip)]
+    #[serde(other)]
+    Unknown,
 }
 
 /// What waits to be delivered.

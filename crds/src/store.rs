@@ -109,6 +109,10 @@ pub struct Memory {
     /// Makes an older snapshot current, once per token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore_from: Option<RestoreFrom>,
+    /// Memory of another agent in the same store that this one starts from, while it has none of its own. It is read
+    /// with this agent's credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed_from: Option<SeedFrom>,
     /// Owner (cluster/namespace/name) from whom this agent takes the memory over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 400))]
@@ -159,6 +163,23 @@ pub struct RestoreFrom {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub token: Option<String>,
+}
+
+/// A memory of another agent in the same store.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SeedFrom {
+    /// Namespace of that agent. Default: the agent's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub namespace: Option<String>,
+    /// Its name. It need not exist any more: its memory must.
+    #[schemars(length(min = 1, max = 52), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    pub name: String,
+    /// One of its snapshots. Default: the current one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub snapshot: Option<String>,
 }
 
 /// What is kept for how long.

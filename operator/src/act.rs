@@ -21,7 +21,7 @@ use kube::{
 use serde_json::json;
 
 use self::jobs::{start_delete_job, start_job, start_look};
-pub use self::tell::{tell, tell_of_left_memory};
+pub use self::tell::{tell, tell_of_left_memory, tell_of_stray};
 use crate::{FIELD_MANAGER, context::Context, error::Error, index::Key};
 
 fn may_act(context: &Context) -> Result<(), Error> {

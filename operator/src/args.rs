@@ -18,8 +18,35 @@ pub struct Cli {
 pub enum Command {
     /// Watch agents and cycles, and run them.
     Run(RunArgs),
+    /// Take our finalizer off all agents and say where their memories lie: what `helm uninstall` does first.
+    Uninstall(InstallationArgs),
+    /// Check that an installation can do its work: what `helm test` does.
+    Check(InstallationArgs),
     /// Print the CustomResourceDefinitions as YAML.
     Crds,
+}
+
+/// Which installation.
+#[derive(Debug, Clone, Args)]
+pub struct InstallationArgs {
+    /// Configuration file (YAML) of the installation.
+    #[arg(long, env = "CICADA_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Namespaces that it watches, separated by commas; none = the whole cluster.
+    #[arg(long, env = "CICADA_WATCH_NAMESPACES", value_delimiter = ',')]
+    pub watch_namespaces: Vec<String>,
+    /// Namespace of its Lease.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "default")]
+    pub namespace: String,
+    /// Name of its Lease.
+    #[arg(long, env = "CICADA_LEASE", default_value = "cicada-operator")]
+    pub lease: String,
+    /// Form of the log.
+    #[arg(long, env = "CICADA_LOG_FORMAT", value_enum, default_value = "text")]
+    pub log_format: LogFormat,
+    /// Filter of the log.
+    #[arg(long, env = "CICADA_LOG", default_value = "info")]
+    pub log: String,
 }
 
 /// How to run.

@@ -10,7 +10,7 @@ use kube::{
 
 use crate::{
     args::RunArgs, config::Config, foreign::Foreign, health::Health, index::Index, lease::Holder,
-    metrics::Metrics, queue::Queue, schema::Schema,
+    metrics::Metrics, namespaces::Namespaces, queue::Queue, schema::Schema,
 };
 
 /// What all parts of the operator share.
@@ -33,6 +33,8 @@ pub struct Context {
     pub lease: Holder,
     /// Namespaces that are watched; empty = all.
     pub namespaces: Vec<String>,
+    /// Which namespaces are being deleted.
+    pub spaces: Namespaces,
     /// Seconds after which each watch is begun anew.
     pub watch_timeout: u32,
     /// Name of this instance: namespace and name of its Lease.
@@ -69,6 +71,7 @@ impl Context {
             metrics: Metrics::default(),
             lease,
             namespaces: args.watch_namespaces.iter().filter(|n| !n.is_empty()).cloned().collect(),
+            spaces: Namespaces::default(),
             watch_timeout: args.watch_timeout,
             instance: format!("{}/{}", args.namespace, args.lease),
             share: args.share,

@@ -71,7 +71,8 @@ async fn look(context: &Context, other: &str) -> bool {
     alive
 }
 
-fn is_alive(spec: Option<&LeaseSpec>, now: Timestamp) -> bool {
+/// True if the Lease is held and was renewed lately.
+pub(crate) fn is_alive(spec: Option<&LeaseSpec>, now: Timestamp) -> bool {
     let Some(spec) = spec else { return false };
     let held = spec.holder_identity.as_ref().is_some_and(|holder| !holder.is_empty());
     held && spec.renew_time.as_ref().is_some_and(|t| t.0 + DEAD_AFTER > now)

@@ -13,7 +13,7 @@ use cicada_operator_core::{observed::CycleView, spec::OperatorDefaults};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
-pub use self::jobs::JobEntry;
+pub use self::jobs::{JobEntry, stray};
 use crate::stored::{Credential, StoredAgent, StoredCycle};
 
 /// Namespace and name.
@@ -54,6 +54,8 @@ pub struct Index {
     listing: HashMap<(Kind, Option<String>), HashSet<Key>>,
     /// Jobs that were there once, by cycle UID.
     had_job: HashSet<String>,
+    /// UIDs of Jobs that have our labels and are not ours.
+    strays: HashSet<String>,
     holds: HashMap<Arc<str>, String>,
     namespace_uids: HashMap<Arc<str>, String>,
     /// How many agents of a namespace sign in with each credential.
@@ -123,6 +125,16 @@ impl Index {
         let count = |credential| self.signed.get(&(key.namespace.clone(), credential)).copied().unwrap_or(0);
         let by_default = if default == Some(secret) { count(Credential::Default) } else { 0 };
         count(Credential::Secret(secret.into())) + by_default > 1
+    }
+
+    /// SHA-256 of an agent's charter, where another one is in force.
+    pub fn charter_sha256(&self, key: &Key) -> Option<String> {
+        self.agents.get(key)?.charter_sha256.as_deref().map(str::to_owned)
+    }
+
+    /// Our finalizer is on an agent of this namespace.
+    pub fn has_kept_agents(&self, namespace: &str) -> bool {
+        self.agents.iter().any(|(key, agent)| agent.kept && &*key.namespace == namespace)
     }
 
     /// Forgets an agent.

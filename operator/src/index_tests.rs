@@ -1,4 +1,5 @@
-use cicada_operator_core::job::Purpose;
+use cicada_operator_core::{job::Purpose, names};
+use k8s_openapi::{api::batch::v1::Job, apimachinery::pkg::apis::meta::v1::Time};
 use serde_json::json;
 
 use super::*;
@@ -67,16 +68,25 @@ fn long_texts_are_not_kept() {
     assert_eq!(index.agent(&key).unwrap().spec.charter, None);
 }
 
+/// The Job of cycle c1 of agent a, or one of another name with all that can be copied.
+fn job(name: &str, version: &str) -> Job {
+    let value = json!({"metadata": {
+        "name": name, "namespace": "n", "uid": format!("uid of {name}"), "resourceVersion": version,
+        "labels": {"cicada.dev/agent": "a", "cicada.dev/cycle-uid": "c1", "cicada.dev/purpose": "cycle"},
+        "ownerReferences": [{"apiVersion": "v", "kind": "AgentCycle", "name": "c", "uid": "c1", "controller": true}],
+    }});
+    serde_json::from_value(value).unwrap()
+}
+
 /// kubernetes#37957, #82753: a deleted Job stayed active for ever.
 #[test]
 fn a_deleted_job_is_noticed() {
     let mut index = Index::default();
-    let value = json!({"metadata": {"name": "j", "namespace": "n", "uid": "j1", "resourceVersion": "1", "labels": {
-        "cicada.dev/agent": "a", "cicada.dev/cycle-uid": "c1", "cicada.dev/purpose": "cycle"}}});
+    let ours = job(&names::job("c", "c1"), "1");
     assert!(!index.job_vanished("c1"));
-    index.put_job(&serde_json::from_value(value).unwrap());
+    index.put_job(&ours);
     assert!(index.job("c1", Purpose::Cycle).is_some() && !index.job_vanished("c1"));
-    index.remove_job(&Key::new("n", "j"), "j1", Timestamp::UNIX_EPOCH);
+    index.remove_job(&Key::new("n", &ours.name_any()), &ours.uid().unwrap(), Timestamp::UNIX_EPOCH);
     assert!(index.job_vanished("c1"));
 }
 
@@ -84,19 +94,32 @@ fn a_deleted_job_is_noticed() {
 #[test]
 fn a_job_that_we_delete_ourselves_has_not_vanished() {
     let mut index = Index::default();
-    let job = |version: &str, deleting: bool| {
-        let mut value = json!({"metadata": {"name": "j", "namespace": "n", "uid": "j1", "resourceVersion": version, "labels": {
-            "cicada.dev/agent": "a", "cicada.dev/cycle-uid": "c1", "cicada.dev/purpose": "cycle"}}});
-        if deleting {
-            value["metadata"]["deletionTimestamp"] = "2026-12-01T07:00:00Z".into();
-        }
-        serde_json::from_value(value).unwrap()
-    };
-    index.put_job(&job("1", false));
+    let (ours, mut leaving) = (job(&names::job("c", "c1"), "1"), job(&names::job("c", "c1"), "2"));
+    index.put_job(&ours);
     index.expect_job_again("c1");
-    index.put_job(&job("2", true));
-    index.remove_job(&Key::new("n", "j"), "j1", Timestamp::UNIX_EPOCH);
+    leaving.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    index.put_job(&leaving);
+    index.remove_job(&Key::new("n", &ours.name_any()), &ours.uid().unwrap(), Timestamp::UNIX_EPOCH);
     assert!(!index.job_vanished("c1"));
+}
+
+/// agent-sandbox#1337: of two pods that an object owned, one was picked as it came.
+#[test]
+fn a_copy_of_a_job_is_not_taken_for_it() {
+    let mut index = Index::default();
+    let ours = names::job("c", "c1");
+    for name in ["aaa", &ours, "zzz"] {
+        index.put_job(&job(name, "1"));
+    }
+    assert_eq!(index.job("c1", Purpose::Cycle).unwrap().0, Key::new("n", &ours));
+    let copy = job("aaa", "1");
+    assert!(stray(&copy).unwrap().contains(&ours) && stray(&job(&ours, "1")).is_none());
+    assert!(index.note_stray(&copy) && !index.note_stray(&copy), "told once");
+    index.remove_job(&Key::new("n", "aaa"), &copy.uid().unwrap(), Timestamp::UNIX_EPOCH);
+    assert!(!index.job_vanished("c1"));
+    let mut orphan = job(&ours, "1");
+    orphan.metadata.owner_references = None;
+    assert!(stray(&orphan).unwrap().contains("belongs to no cycle"));
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub const RENEW: Duration = Duration::from_secs(5);
 /// died without a word never answers.
 pub const ANSWER: Duration = Duration::from_secs(3);
 /// A replica that could not renew for this long stops acting, before another one may start.
-const TRUST: Duration = Duration::from_secs(11);
+pub const TRUST: Duration = Duration::from_secs(11);
 
 /// What to write if `me` may hold the Lease now; None if another holder is alive.
 ///
@@ -139,6 +139,19 @@ impl Holder {
         let Some(spec) = claim(spec, &self.me, unchanged, now) else {
             return Ok(false);
         };
+        let held = self.write(seen.as_ref(), spec).await?;
+        if held {
+            *self.renewed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(sent);
+        }
+        Ok(held)
+    }
+
+    /// Takes the Lease whoever holds it: that replica ends, and has stopped to act after [`TRUST`].
+    pub async fn seize(&self, now: Timestamp) -> Result<bool, kube::Error> {
+        let sent = Instant::now();
+        let seen = self.api().get_opt(&self.name).await?;
+        let spec = seen.as_ref().and_then(|l| l.spec.as_ref());
+        let Some(spec) = claim(spec, &self.me, Duration::MAX, now) else { return Ok(false) };
         let held = self.write(seen.as_ref(), spec).await?;
         if held {
             *self.renewed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(sent);

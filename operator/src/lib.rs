@@ -8,6 +8,7 @@
 
 pub mod act;
 pub mod args;
+pub mod check;
 pub mod config;
 pub mod context;
 pub mod error;
@@ -16,6 +17,7 @@ pub mod health;
 pub mod index;
 pub mod lease;
 pub mod metrics;
+pub mod namespaces;
 pub mod numbers;
 pub mod observe;
 pub mod queue;
@@ -26,6 +28,7 @@ pub mod server;
 pub mod stored;
 pub mod telemetry;
 pub mod tidy;
+pub mod uninstall;
 pub mod watch;
 
 /// Field manager of everything that the operator writes.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use cicada_crds::generate;
 use cicada_operator::{
     args::{Cli, Command},
-    run, telemetry,
+    check, run, telemetry, uninstall,
 };
 use clap::Parser as _;
 
@@ -16,6 +16,14 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Crds => {
             print!("{}", generate::files().iter().map(|f| f.yaml.as_str()).collect::<Vec<_>>().join("---\n"));
             Ok(ExitCode::SUCCESS)
+        }
+        Command::Uninstall(args) => {
+            telemetry::start(args.log_format, &args.log)?;
+            uninstall::run(args)
+        }
+        Command::Check(args) => {
+            telemetry::start(args.log_format, &args.log)?;
+            check::run(args)
         }
         Command::Run(args) => {
             telemetry::start(args.log_format, &args.log)?;

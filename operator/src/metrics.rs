@@ -347,4 +347,27 @@ mod tests {
         assert!(!text.contains("\"gone\""), "{text}");
         assert_eq!(text.lines().filter(|l| l.contains("\"stays\"")).count(), 11, "{text}");
     }
+
+    /// A name that nobody exports leaves a panel empty and an alert silent.
+    #[test]
+    fn dashboard_and_alerts_name_metrics_that_exist() {
+        let chart = [
+            include_str!("../../charts/cicada/files/dashboard.json"),
+            include_str!("../../charts/cicada/templates/prometheusrule.yaml"),
+        ];
+        let mut names = BTreeSet::new();
+        for text in chart {
+            for part in text.split("cicada_").skip(1) {
+                let end = part.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(part.len());
+                let name = &part[..end];
+                names.insert(
+                    ["_total", "_bucket", "_count"].iter().find_map(|s| name.strip_suffix(s)).unwrap_or(name),
+                );
+            }
+        }
+        assert!(names.len() >= 12, "{names:?}");
+        for name in names {
+            assert!(include_str!("metrics.rs").contains(&format!("\"{name}\",")), "cicada_{name}");
+        }
+    }
 }

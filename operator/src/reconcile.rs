@@ -108,6 +108,8 @@ async fn observe_and_decide(
             looks: true,
             instance: Some(context.instance.clone()),
             shares_credentials: index.shares_credentials(key, &context.config.defaults),
+            charter_sha256: index.charter_sha256(key),
+            namespace_ends: context.spaces.is_ending(&key.namespace),
         };
         (index.cycles(key, &uid), environment, active.as_ref().is_some_and(|c| index.job_vanished(c)))
     };

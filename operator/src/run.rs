@@ -20,7 +20,7 @@ use crate::{
     index::Key,
     lease::{ANSWER, RENEW},
     metrics::KindLabels,
-    reconcile, server, tidy, watch,
+    namespaces, reconcile, server, tidy, watch,
 };
 
 /// How often a replica without the Lease asks for it: the gap of a rollout. Also the wait after a renewal
@@ -199,6 +199,13 @@ fn settle(context: &Context, memo: &Memo, key: &Key, result: Result<Timestamp, E
     }
 }
 
+/// What is due by the wall clock; agents that are no more are forgotten.
+fn overdue(keys: &[Key], look_again: &mut HashMap<Key, Timestamp>, now: Timestamp) -> Vec<Key> {
+    let known: std::collections::HashSet<&Key> = keys.iter().collect();
+    look_again.retain(|key, _| known.contains(key));
+    keys.iter().filter(|key| look_again.get(key).is_none_or(|at| *at <= now)).cloned().collect()
+}
+
 /// Once a minute, whatever the queue does: looks at all that is due by the wall clock.
 async fn sweep(context: Arc<Context>, memo: Arc<Memo>) {
     for minute in 1u64.. {
@@ -207,12 +214,8 @@ async fn sweep(context: Arc<Context>, memo: Arc<Memo>) {
         if context.health.is_ready() {
             let keys = context.index().keys();
             let mut look_again = memo.look_again.lock().unwrap_or_else(PoisonError::into_inner);
-            let known: std::collections::HashSet<&Key> = keys.iter().collect();
-            look_again.retain(|key, _| known.contains(key));
-            for key in &keys {
-                if look_again.get(key).is_none_or(|at| *at <= now) {
-                    context.queue.add(key.clone(), Duration::ZERO);
-                }
+            for key in overdue(&keys, &mut look_again, now) {
+                context.queue.add(key, Duration::ZERO);
             }
         }
         {
@@ -225,7 +228,7 @@ async fn sweep(context: Arc<Context>, memo: Arc<Memo>) {
             let gauge = i64::try_from(count).unwrap_or(i64::MAX);
             context.metrics.objects.get_or_create(&KindLabels { kind: kind.to_owned() }).set(gauge);
         }
-        read_holds(&context).await;
+        namespaces::read_all(&context).await;
         if context.schema.is_outdated() {
             crate::schema::check(&context).await;
         }
@@ -233,19 +236,6 @@ async fn sweep(context: Arc<Context>, memo: Arc<Memo>) {
             tidy::tidy(&context, now).await;
         }
         tokio::time::sleep(SWEEP).await;
-    }
-}
-
-/// In namespaced mode a namespace can be read, but not watched.
-async fn read_holds(context: &Context) {
-    for name in &context.namespaces {
-        match Api::<Namespace>::all(context.client.clone()).get_metadata_opt(name).await {
-            Ok(Some(namespace)) => watch::note_hold(context, &namespace),
-            Ok(None) => {}
-            Err(error) => {
-                tracing::warn!(namespace = %name, error = %error, "a namespace could not be read for its hold");
-            }
-        }
     }
 }
 
@@ -264,4 +254,25 @@ async fn drain(context: &Context) -> ExitCode {
     }
     tracing::info!("ended");
     ExitCode::SUCCESS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// kubernetes#128881: a Job was made an hour late, since the delayed wake-up never came. Whatever the queue has
+    /// forgotten is found by the next sweep, at most a minute after it was due.
+    #[test]
+    fn what_the_queue_forgot_is_due_at_the_next_sweep() {
+        let now: Timestamp = "2026-12-01T07:00:00Z".parse().unwrap();
+        let keys = ["due", "later", "never-looked-at"].map(|name| Key::new("n", name));
+        let mut look_again = HashMap::from([
+            (keys[0].clone(), now),
+            (keys[1].clone(), now + SignedDuration::from_secs(1)),
+            (Key::new("n", "gone"), now),
+        ]);
+        assert_eq!(overdue(&keys, &mut look_again, now), [keys[0].clone(), keys[2].clone()]);
+        assert!(!look_again.contains_key(&Key::new("n", "gone")));
+        assert!(SWEEP <= Duration::from_mins(1));
+    }
 }

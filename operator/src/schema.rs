@@ -7,6 +7,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use cicada_crds::{GROUP, VERSION, generate};
+use kube::Client;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -57,7 +58,7 @@ fn remove(value: &mut Value, path: &str) {
 
 /// Compares, and reports what is missing by log and metric. Never stops the operator.
 pub async fn check(context: &Context) {
-    let missing = match served(context).await {
+    let missing = match served(&context.client).await {
         Ok(served) => missing(&served),
         Err(error) => {
             tracing::warn!(error = %error, "the served schema could not be read");
@@ -79,15 +80,16 @@ pub async fn check(context: &Context) {
     }
 }
 
-async fn served(context: &Context) -> Result<Value, kube::Error> {
+/// The schemas of our group, as the API server serves them.
+pub(crate) async fn served(client: &Client) -> Result<Value, kube::Error> {
     let request = http::Request::get(format!("/openapi/v3/apis/{GROUP}/{VERSION}"))
         .body(vec![])
         .map_err(kube::Error::HttpError)?;
-    context.client.request::<Value>(request).await
+    client.request::<Value>(request).await
 }
 
 /// Paths of fields that the generated definitions have and the served ones lack.
-fn missing(served: &Value) -> Vec<String> {
+pub(crate) fn missing(served: &Value) -> Vec<String> {
     let schemas = &served["components"]["schemas"];
     let mut missing = vec![];
     for crd in generate::definitions() {

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use cicada_crds::{AgentCycle, PersistentAgent, cycle::Phase};
-use cicada_operator_core::observed::CycleView;
+use cicada_contract::text::sha256_hex;
+use cicada_crds::{AgentCycle, PersistentAgent, cycle::Phase, status::CharterSource};
+use cicada_operator_core::{deletion::is_kept, observed::CycleView};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
@@ -24,6 +25,10 @@ pub struct StoredAgent {
     pub version: u64,
     /// A cycle is at work.
     pub active: bool,
+    /// Our finalizer is on it.
+    pub kept: bool,
+    /// SHA-256 of its charter, where another one is in force.
+    pub charter_sha256: Option<Box<str>>,
     /// How its cycles sign in to the store.
     pub credential: Credential,
     json: Box<[u8]>,
@@ -32,11 +37,14 @@ pub struct StoredAgent {
 impl StoredAgent {
     /// Leaves out what no decision reads.
     pub fn new(mut agent: PersistentAgent) -> Self {
+        let charter_sha256 = charter_sha256(&agent);
         slim(&mut agent);
         Self {
             uid: agent.uid().unwrap_or_default().into(),
             version: version(agent.metadata.resource_version.as_ref()),
             active: agent.status.as_ref().is_some_and(|s| s.active_cycle.is_some()),
+            kept: is_kept(&agent),
+            charter_sha256,
             credential: Credential::of(&agent),
             json: serde_json::to_vec(&agent).unwrap_or_default().into(),
         }
@@ -46,6 +54,12 @@ impl StoredAgent {
     pub fn agent(&self) -> Option<Arc<PersistentAgent>> {
         serde_json::from_slice(&self.json).ok().map(Arc::new)
     }
+}
+
+fn charter_sha256(agent: &PersistentAgent) -> Option<Box<str>> {
+    let in_force = agent.status.as_ref()?.charter.as_ref()?;
+    let charter = agent.spec.charter.as_deref().unwrap_or_default();
+    (in_force.source != CharterSource::Manifest).then(|| sha256_hex(charter).into())
 }
 
 /// How cycles sign in to the store.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cicada_crds::{AgentCycle, PersistentAgent};
-use cicada_operator_core::{HOLD, job::PURPOSE_LABEL};
+use cicada_operator_core::job::PURPOSE_LABEL;
 use futures::{StreamExt as _, TryStreamExt as _, future::BoxFuture};
 use jiff::Timestamp;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Namespace};
@@ -20,12 +20,14 @@ use kube::{
 use serde::de::DeserializeOwned;
 
 use crate::{
+    act::tell_of_stray,
     context::Context,
-    index::{Key, Kind},
+    index::{Key, Kind, stray},
+    namespaces,
 };
 
 /// Changes that come together are looked at together.
-const SETTLE: Duration = Duration::from_millis(50);
+pub(crate) const SETTLE: Duration = Duration::from_millis(50);
 
 fn config(context: &Context) -> watcher::Config {
     watcher::Config::default().timeout(context.watch_timeout).page_size(500)
@@ -50,7 +52,9 @@ pub fn start(context: &Arc<Context>) -> Vec<BoxFuture<'static, ()>> {
     }
     if context.namespaces.is_empty() {
         context.health.watch_started("namespaces");
-        all.push(Box::pin(namespaces(context.clone())));
+        all.push(Box::pin(all_namespaces(context.clone())));
+    } else {
+        all.push(Box::pin(namespaces::follow_ends(context.clone())));
     }
     all
 }
@@ -130,7 +134,16 @@ async fn jobs(context: Arc<Context>, scope: Option<String>, name: String) {
         scope.as_deref(),
         &name,
         stream,
-        |job| context.index().put_job(&job),
+        |job| {
+            if let Some(why) = stray(&job)
+                && context.index().note_stray(&job)
+            {
+                let context = context.clone();
+                let _told = tokio::spawn(async move { tell_of_stray(&context, &job, why).await });
+                return None;
+            }
+            context.index().put_job(&job)
+        },
         |job| {
             let key = Key::new(&job.namespace().unwrap_or_default(), &job.name_any());
             context.index().remove_job(&key, &job.uid().unwrap_or_default(), Timestamp::now())
@@ -205,29 +218,19 @@ async fn follow<K>(
     }
 }
 
-/// Holds of namespaces. In namespaced mode they are read in the sweep instead.
-async fn namespaces(context: Arc<Context>) {
+/// Holds and ends of namespaces.
+async fn all_namespaces(context: Arc<Context>) {
     let api = Api::<PartialObjectMeta<Namespace>>::all(context.client.clone());
     let stream = watcher(api, config(&context)).default_backoff();
     let mut stream = std::pin::pin!(stream);
     loop {
         match stream.try_next().await {
-            Ok(Some(Event::InitApply(ns) | Event::Apply(ns))) => note_hold(&context, &ns),
+            Ok(Some(Event::InitApply(ns) | Event::Apply(ns))) => namespaces::note(&context, &ns),
+            Ok(Some(Event::Delete(ns))) => namespaces::forget(&context, &ns.name_any()),
             Ok(Some(Event::InitDone)) => context.health.watch_listed("namespaces"),
             Ok(Some(_)) => {}
             Ok(None) => return,
             Err(error) => failed(&context, "namespaces", &error),
         }
-    }
-}
-
-/// Takes in a namespace's annotation, and looks at its agents if it changed.
-pub fn note_hold(context: &Context, namespace: &PartialObjectMeta<Namespace>) {
-    let name = namespace.name_any();
-    let reason = namespace.annotations().get(HOLD).cloned();
-    let mut index = context.index();
-    index.set_namespace_uid(&name, namespace.uid());
-    if index.set_hold(&name, reason) {
-        index.keys().into_iter().filter(|k| *k.namespace == *name).for_each(|k| context.queue.add(k, SETTLE));
     }
 }

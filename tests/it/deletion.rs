@@ -24,7 +24,8 @@ fn patch(ns: &Namespace, name: &str, spec: &str) {
     .must();
 }
 
-fn wants_deletion(ns: &Namespace, name: &str) {
+/// Sets the policy, and waits for the finalizer.
+pub(crate) fn wants_deletion(ns: &Namespace, name: &str) {
     patch(ns, name, r#"{"memory":{"deletionPolicy":"Delete"}}"#);
     wait::until_seen(
         "the agent has the finalizer",
@@ -63,7 +64,12 @@ fn a_namespace_goes_within_a_minute_although_a_memory_can_not() {
     let before = ns.folder("worker").keys();
     Cluster::get().kubectl("default", &["delete", "namespace", &ns.name, "--timeout=60s"]).must();
     assert_eq!(ns.folder("worker").keys(), before, "nobody had the credentials any more");
-    let place = format!("s3://{}/{}/worker/", Cluster::get().bucket_name(), ns.name);
+    is_named(&ns, "worker");
+}
+
+/// An event on the operator's Deployment says where the memory lies and how to remove it; gives its text.
+pub(crate) fn is_named(ns: &Namespace, agent: &str) -> String {
+    let place = format!("s3://{}/{}/{agent}/", Cluster::get().bucket_name(), ns.name);
     let told = wait::until("an event on the operator's Deployment names the memory", 30, || {
         let events = Cluster::get().json("", &["events", "--all-namespaces"]);
         let events = events["items"].as_array().cloned().unwrap_or_default();
@@ -72,7 +78,9 @@ fn a_namespace_goes_within_a_minute_although_a_memory_can_not() {
         })
     });
     assert_eq!(told["involvedObject"]["kind"], "Deployment", "{told:#}");
-    assert!(told["message"].as_str().unwrap().contains("aws s3 rm --recursive"), "{told:#}");
+    let text = told["message"].as_str().unwrap().to_owned();
+    assert!(text.contains("aws s3 rm --recursive"), "{told:#}");
+    text
 }
 
 #[test]
@@ -106,7 +114,7 @@ fn a_restore_by_the_manifest_happens_once() {
     let status = ns.wait_for_cycle("nowhere", 120);
     assert_eq!(
         (status["phase"].as_str(), status["class"].as_str()),
-        (Some("Failed"), Some("config_missing"))
+        (Some("Failed"), Some("snapshot_missing"))
     );
     assert!(status["message"].as_str().unwrap().contains("9-9-ffff"), "{status:#}");
 }

@@ -14,6 +14,7 @@ use cicada_tests::{
 use serde_json::Value;
 
 use crate::agents::{COUNTER, cycle, sql_agent};
+use crate::deletion::{is_named, wants_deletion};
 
 /// A field that the chart before this one did not have.
 const NEW_FIELD: &str = "approvals";
@@ -127,11 +128,24 @@ fn the_chart_goes_forward_back_and_away_and_agents_stay() {
     cluster.install(&now);
     cluster.wait_for_operator();
     works(&ns, "forward", "4");
+    run("helm", ["test", "cicada", "--namespace", SYSTEM, "--timeout", "120s"]).must();
+
+    ns.apply(&sql_agent("leaver", COUNTER, ""));
+    ns.create(&cycle("leaves", "leaver"));
+    assert_eq!(ns.wait_for_cycle("leaves", 120)["phase"], "Succeeded");
+    wants_deletion(&ns, "leaver");
+    let left = ns.folder("leaver").keys();
 
     let start = Instant::now();
     helm(&["uninstall", "cicada"]);
     assert!(start.elapsed() < PATIENCE, "helm uninstall took {:?}", start.elapsed());
-    assert!(cluster.list(SYSTEM, &["pods"]).iter().all(|p| !p["metadata"]["deletionTimestamp"].is_null()));
+    wait::until("no pod of it stays", 30, || {
+        let pods = cluster.list(SYSTEM, &["pods"]);
+        pods.iter().all(|p| !p["metadata"]["deletionTimestamp"].is_null()).then_some(())
+    });
+    assert_eq!(ns.get("persistentagent", "leaver")["metadata"]["finalizers"], Value::Null);
+    let text = is_named(&ns, "leaver");
+    assert!(text.contains("the operator is uninstalled"), "{text}");
     assert!(knows_the_new_field(cluster), "the definitions stay, or all agents were gone");
     assert_eq!(ns.status("worker")["lastCycle"]["name"], "forward");
     assert_eq!(ns.get("agents.kagent.dev", "worker")["spec"]["description"], "theirs");
@@ -141,6 +155,7 @@ fn the_chart_goes_forward_back_and_away_and_agents_stay() {
     cluster.kubectl("default", &["delete", "namespace", &ns.name, "--timeout=60s"]).must();
     assert!(start.elapsed() < PATIENCE);
     assert_eq!(runs(&ns), "4", "the memory outlives agent, namespace and operator");
+    assert_eq!(ns.folder("leaver").keys(), left, "a memory that nobody could delete is left as it was");
 
     cluster.kubectl("default", &["delete", "crd", "agents.kagent.dev"]).must();
     cluster.install(&now);
@@ -159,4 +174,34 @@ fn a_namespace_with_a_working_agent_goes_within_a_minute() {
     let start = Instant::now();
     ns.cluster().kubectl("default", &["delete", "namespace", &ns.name, "--timeout=60s"]).must();
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+}
+
+/// Kuadrant/dns-operator#267: here the operator's Role goes in the same sweep as the agents. Three namespaces, since
+/// their controller takes the kinds in any order.
+#[test]
+#[ignore = "needs the test cluster: tests/run"]
+fn a_namespace_goes_although_it_takes_the_rights_of_the_operator_along() {
+    let cluster = Cluster::get();
+    let chart = root().join("charts/cicada");
+    let spaces = ["one", "two", "three"].map(|n| Namespace::new(&format!("ends-{n}")));
+    let names = spaces.each_ref().map(|ns| ns.name.clone()).join(",");
+    cluster.install_with(&chart, &[("watchNamespaces", format!("{{{names}}}"))]);
+    cluster.wait_for_operator();
+    for ns in &spaces {
+        ns.apply(&sql_agent("worker", COUNTER, ""));
+        ns.create(&cycle("first", "worker"));
+    }
+    for ns in &spaces {
+        assert_eq!(ns.wait_for_cycle("first", 120)["phase"], "Succeeded");
+        wants_deletion(ns, "worker");
+    }
+    for ns in &spaces {
+        let (before, start) = (ns.folder("worker").keys(), Instant::now());
+        cluster.kubectl("default", &["delete", "namespace", &ns.name, "--timeout=60s"]).must();
+        assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+        assert!(is_named(ns, "worker").contains("its namespace is being deleted"));
+        assert_eq!(ns.folder("worker").keys(), before);
+    }
+    cluster.install(&chart);
+    cluster.wait_for_operator();
 }

@@ -34,6 +34,11 @@ impl Cluster {
     /// `helm upgrade --install` of a chart with the values of the tests; a second test program of the same
     /// run finds it installed.
     pub fn install(&self, chart: &Path) {
+        self.install_with(chart, &[]);
+    }
+
+    /// As `install`, with more values.
+    pub fn install_with(&self, chart: &Path, more: &[(&str, String)]) {
         for name in [SYSTEM] {
             if !run("kubectl", ["get", "namespace", name]).ok() {
                 run("kubectl", ["create", "namespace", name]).must();
@@ -58,7 +63,10 @@ impl Cluster {
             ("store.s3.endpoint", self.s3_endpoint()),
             ("store.s3.forcePathStyle", "true".into()),
             ("store.s3.credentials.secretName", "cicada-store".into()),
-        ] {
+        ]
+        .into_iter()
+        .chain(more.iter().cloned())
+        {
             args.push("--set".into());
             args.push(format!("{key}={value}"));
         }

@@ -66,6 +66,10 @@ pub enum FailureClass {
     SecretMissing,
     /// A referenced ConfigMap or one of its keys does not exist.
     ConfigMissing,
+    /// HEAD does not list the snapshot that is to be restored.
+    SnapshotMissing,
+    /// The agent whose memory this one shall start from has none.
+    SeedMissing,
     /// The store refused the credentials, or the bucket does not exist, or it has no conditional writes.
     StoreRefused,
 
@@ -163,6 +167,17 @@ const TABLE: &[Row] = &[
     row(FailureClass::UnknownVersion, 23, "UnknownVersion", "unknown_version", Ending::Stall, true, true),
     row(FailureClass::SecretMissing, 24, "SecretMissing", "secret_missing", Ending::Stall, true, true),
     row(FailureClass::ConfigMissing, 24, "ConfigMissing", "config_missing", Ending::Stall, true, true),
+    // A word that a person mistyped says nothing about how the agent works.
+    row(
+        FailureClass::SnapshotMissing,
+        24,
+        "SnapshotMissing",
+        "snapshot_missing",
+        Ending::Stall,
+        false,
+        false,
+    ),
+    row(FailureClass::SeedMissing, 24, "SeedMissing", "seed_missing", Ending::Stall, true, true),
     row(FailureClass::StoreRefused, 25, "StoreRefused", "store_refused", Ending::Stall, true, true),
     row(FailureClass::ExecutorFailed, 26, "ExecutorFailed", "executor_failed", Ending::Fail, true, false),
     row(FailureClass::Timeout, 27, "Timeout", "timeout", Ending::Fail, true, false),

@@ -20,12 +20,12 @@ pub use self::{
     approval::{APPROVAL_HASH_MIN, Approval, Decision},
     executor::{ContainerConfig, Executor, ModelConfig, Prices, ProvidedFile, Provider, SqlSource},
     limits::{CharterPolicy, Limits, SelfManagement},
-    memory::{MemoryConfig, OnCorrupt, Retention},
+    memory::{MemoryConfig, OnCorrupt, Retention, SeedFrom},
     provisions::{
         AllowedHost, Channel, FileSource, Http, Inbound, McpServer, PlanContact, PlanFile, PlanSchedule,
         PlanSecret, PlanSkill,
     },
-    run::{CycleIdentity, Expect, Mode, PlanMessage, PlanRun, Trigger, TriggerKind},
+    run::{CycleIdentity, Expect, Mode, OWN_SCHEDULE, PlanMessage, PlanRun, Trigger, TriggerKind},
     store::{S3Config, StoreConfig},
 };
 use crate::text::sha256_hex;

@@ -59,6 +59,10 @@ pub struct CycleReport {
     /// Schedules of the agent's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agent_schedules: Vec<AgentSchedule>,
+    /// The charter in force from the next cycle on. None where the ledger was not read: then `agent_schedules` and
+    /// `asks` say nothing either.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charter: Option<CharterReport>,
     /// Proposals and requests that wait for a person.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asks: Vec<Ask>,
@@ -123,6 +127,9 @@ pub struct MemoryReport {
     /// memory as it was before.
     #[serde(default)]
     pub counted: bool,
+    /// Agent and snapshot from which the memory was started, as `namespace/name snapshot`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seeded_from: Option<String>,
 }
 
 /// Row changes of one table.
@@ -214,6 +221,29 @@ pub struct PhaseTime {
     pub ms: u64,
 }
 
+/// The charter in force. Hashes are lower-case hexadecimal SHA-256 of the text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CharterReport {
+    /// Who put it in force.
+    pub source: CharterSource,
+    /// Of the text in force.
+    pub hash: String,
+    /// Of the manifest's text: over another one, nothing but that one is in force.
+    pub base: String,
+}
+
+/// Who put a charter in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CharterSource {
+    /// It is the manifest's.
+    Manifest,
+    /// The agent, whose manifest lets it.
+    Agent,
+    /// A person approved what the agent proposed.
+    Person,
+}
+
 /// A schedule of the agent's own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -233,7 +263,7 @@ pub struct AgentSchedule {
 pub struct Ask {
     /// Its id.
     pub id: String,
-    /// `charter`, `schedule`, `human`, ...
+    /// `charter`, `tool`, `human`.
     pub kind: String,
     /// Hash of its content.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -261,6 +291,7 @@ impl CycleReport {
             phases: vec![],
             sandbox: String::new(),
             agent_schedules: vec![],
+            charter: None,
             asks: vec![],
             warnings: vec![],
         }
@@ -342,6 +373,7 @@ mod tests {
             persisted_at: Some(i64::MIN),
             adopted: true,
             counted: true,
+            seeded_from: Some(format!("{}/{} {}", "n".repeat(63), "a".repeat(52), "s".repeat(60))),
         });
         r.ended_by = Some("tokensPerCycle".into());
         r.tables = (0..50)
@@ -361,6 +393,11 @@ mod tests {
                 time_zone: Some("America/Argentina/ComodRivadavia".into()),
             })
             .collect();
+        r.charter = Some(CharterReport {
+            source: CharterSource::Manifest,
+            hash: "a".repeat(64),
+            base: "b".repeat(64),
+        });
         r.asks = (0..20)
             .map(|n| Ask {
                 id: format!("{n:x<60}"),

@@ -72,6 +72,7 @@ pub fn memory_report(head: &Head) -> MemoryReport {
         archive_size: memory.map_or(0, |m| m.archive_size),
         persisted_at: current.map(|s| s.created_at.as_second()),
         counted: current.is_some_and(|s| s.kind.is_counted()),
+        seeded_from: head.seeded_from.as_ref().map(|s| format!("{}/{} {}", s.namespace, s.name, s.snapshot)),
         ..MemoryReport::default()
     }
 }

@@ -18,6 +18,7 @@ use crate::phase::ingest::{IngestError, begin, receipts};
 use crate::phase::persist::{PersistError, pack, retention};
 use crate::phase::restore::restore_ledger;
 use crate::phase::seal::end_ledger;
+use crate::phase::write_back::standing;
 
 /// Takes receipts in, sends what waits, and publishes what is settled.
 pub async fn delivery(cx: &Context, claim: &mut Claim) -> Result<CycleReport, Failure> {
@@ -29,6 +30,7 @@ pub async fn delivery(cx: &Context, claim: &mut Claim) -> Result<CycleReport, Fa
     let done = cx.phase("deliver", deliver(cx, claim, &waiting)).await;
     let settled = taken + done.outcomes.iter().filter(|o| o.state != OutboxState::Pending).count();
     let mut report = told(cx, claim, &done, settled);
+    standing(cx, &mut ledger).map_err(IngestError::from)?.put_into(&mut report);
     if settled > 0 {
         block_in_place(|| {
             ledger.update_outgoing(&done.outcomes, cx.now())?;

@@ -19,5 +19,6 @@ pub mod put_back;
 pub mod report;
 pub mod restore;
 pub mod seal;
+pub mod seed;
 pub mod unmount;
 pub mod write_back;

@@ -4,11 +4,13 @@
 //! may have left since, so it becomes `unknown`, and the next prompt says what happened.
 
 use cicada_contract::report::{CycleResult, Outcome};
+use cicada_contract::text::cut;
 use cicada_contract::{CycleReport, FailureClass};
 use cicada_memory::ledger::{EndKind, OutboxRow, OutboxState, OutboxUpdate};
+use cicada_memory::sql::nearest::nearest;
 use cicada_memory::{LedgerWorker, WorkerError};
 use cicada_store::head::AppliedRestore;
-use cicada_store::{Archive, PublishRequest, Snapshot, SnapshotKind, StoreError};
+use cicada_store::{Archive, Head, PublishRequest, Snapshot, SnapshotKind, StoreError};
 use tokio::task::block_in_place;
 
 use crate::channel::Channels;
@@ -20,12 +22,16 @@ use crate::phase::ingest::begin;
 use crate::phase::persist::{PersistError, pack, retention};
 use crate::phase::restore::{RestoreError, Restored, ledger_of, open_at};
 use crate::phase::seal::end_ledger;
+use crate::phase::write_back::standing;
+
+/// Snapshots that are named beside one that is not there.
+const NEWEST: usize = 3;
 
 /// Why an older snapshot could not be made current. HEAD stays.
 #[derive(Debug, thiserror::Error)]
 pub enum PutBackError {
     /// HEAD does not list it.
-    #[error("there is no snapshot {0} in HEAD; cicadactl snapshots lists what can be restored")]
+    #[error("{0}")]
     Unknown(String),
     /// It can't be used.
     #[error("snapshot {id} can't be restored; choose another of cicadactl snapshots")]
@@ -53,8 +59,7 @@ pub enum PutBackError {
 impl Classified for PutBackError {
     fn class(&self) -> FailureClass {
         match self {
-            // As with a Secret or ConfigMap: what the manifest names is not there.
-            Self::Unknown(_) => FailureClass::ConfigMissing,
+            Self::Unknown(_) => FailureClass::SnapshotMissing,
             Self::Unsound { source, .. } => source.class(),
             Self::Restore(source) => source.class(),
             Self::Store(e) => store_class(e),
@@ -64,6 +69,19 @@ impl Classified for PutBackError {
     }
 }
 
+/// What to say of a snapshot that is not there: the one that was meant, if that is clear, and where to look.
+pub(crate) fn not_listed(head: &Head, id: &str, agent: &str) -> String {
+    let ids: Vec<&str> = head.snapshots.iter().map(|s| s.id.as_str()).collect();
+    let meant = nearest(id, ids.iter().copied()).map(|near| format!(" (did you mean {near}?)"));
+    let newest: Vec<&str> = ids.iter().rev().take(NEWEST).copied().collect();
+    let newest = match newest.as_slice() {
+        [] => "it has none".to_owned(),
+        some => format!("the newest are {}", some.join(", ")),
+    };
+    let meant = meant.unwrap_or_default();
+    format!("{agent} has no snapshot {}{meant}; {newest}; cicadactl snapshots {agent} shows all", cut(id, 64))
+}
+
 /// Makes the snapshot `id` current.
 pub async fn put_back(cx: &Context, claim: &mut Claim, id: &str) -> Result<CycleReport, Failure> {
     Ok(try_put_back(cx, claim, id).await?)
@@ -71,7 +89,10 @@ pub async fn put_back(cx: &Context, claim: &mut Claim, id: &str) -> Result<Cycle
 
 async fn try_put_back(cx: &Context, claim: &mut Claim, id: &str) -> Result<CycleReport, PutBackError> {
     let target = claim.writer.head().snapshot(id).cloned();
-    let target = target.ok_or_else(|| PutBackError::Unknown(id.to_owned()))?;
+    let owner = &cx.plan.config.owner;
+    let path = format!("{}/{}", owner.namespace, owner.name);
+    let unknown = || PutBackError::Unknown(not_listed(claim.writer.head(), id, &path));
+    let target = target.ok_or_else(unknown)?;
     let opened = cx.phase("restore", open_at(cx, claim.origin(), &target)).await;
     let Restored { memory, mut ledger } =
         opened.map_err(|source| PutBackError::Unsound { id: id.to_owned(), source: Box::new(source) })?;
@@ -85,6 +106,7 @@ async fn try_put_back(cx: &Context, claim: &mut Claim, id: &str) -> Result<Cycle
     );
     let unknown = adapt(cx, claim, &mut ledger, &left, &line).await?;
     let mut report = told(cx, claim, &target, unknown);
+    standing(cx, &mut ledger)?.put_into(&mut report);
     block_in_place(|| end_ledger(cx, claim, &mut ledger, EndKind::Restored, &report))?;
     ledger.close();
     let packed = pack(cx, "ledger", true).await?;

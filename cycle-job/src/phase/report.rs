@@ -62,9 +62,7 @@ pub(crate) fn told(
     report.usage = work.usage.clone();
     report.phases = cx.times();
     report.sandbox = sandbox;
-    report.agent_schedules = notes.agent_schedules;
-    report.asks = notes.asks;
-    report.warnings = notes.warnings;
+    notes.put_into(&mut report);
     report
 }
 

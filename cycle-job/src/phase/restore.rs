@@ -20,6 +20,7 @@ use crate::phase::acquire::{Claim, store_class};
 use crate::phase::checks;
 use crate::phase::fall_back::after_damage;
 use crate::phase::fetch::{fetch, fetch_hashed};
+use crate::phase::seed::seed;
 
 /// Both databases are open at the state of the base.
 pub struct Restored {
@@ -155,6 +156,9 @@ pub(crate) fn engine_class(error: &WorkerError, otherwise: FailureClass) -> Fail
 /// Opens both databases at the state of the claim's base; if that is damaged and the manifest says so, at the
 /// newest sound snapshot before it, which is the claim's base from then on.
 pub async fn restore(cx: &Context, claim: &mut Claim) -> Result<Restored, Failure> {
+    if let Some(seeded) = seed(cx, claim).await? {
+        return Ok(seeded);
+    }
     match open_base(cx, claim).await {
         Ok(restored) => Ok(restored),
         Err(error) => after_damage(cx, claim, error).await,
@@ -194,7 +198,7 @@ async fn base_memory(cx: &Context, claim: &Claim) -> Result<MemoryWorker, Restor
 }
 
 /// Opens the memory that lies in the working directory.
-async fn open_memory(cx: &Context, check: Option<Check>) -> Result<MemoryWorker, RestoreError> {
+pub(crate) async fn open_memory(cx: &Context, check: Option<Check>) -> Result<MemoryWorker, RestoreError> {
     let (launcher, folder, options) = (cx.launcher.clone(), cx.work.memory(), memory_options(cx));
     let opened = spawn_blocking(move || {
         let mut memory = MemoryWorker::spawn(&launcher, &folder, options)?;

@@ -1,8 +1,9 @@
 //! write back: the agent's edits of mounts become rows of the ledger; what a person changed meanwhile wins.
 
+use cicada_contract::CycleReport;
 use cicada_contract::FailureClass;
-use cicada_contract::report::{AgentSchedule, Ask};
-use cicada_memory::{LedgerWorker, MemoryWorker, WorkerError};
+use cicada_contract::report::{AgentSchedule, Ask, CharterReport};
+use cicada_memory::{LedgerWorker, MemoryWorker, MountEdit, WorkerError};
 use tokio::task::block_in_place;
 
 use crate::context::Context;
@@ -27,6 +28,18 @@ pub struct Notes {
     pub(crate) agent_schedules: Vec<AgentSchedule>,
     /// What waits for a person.
     pub(crate) asks: Vec<Ask>,
+    /// The charter in force.
+    pub(crate) charter: Option<CharterReport>,
+}
+
+impl Notes {
+    /// Puts what the ledger says into a report; warnings of the work itself stay.
+    pub(crate) fn put_into(self, report: &mut CycleReport) {
+        report.agent_schedules = self.agent_schedules;
+        report.asks = self.asks;
+        report.charter = self.charter;
+        report.warnings.extend(self.warnings);
+    }
 }
 
 /// The ledger could not take the edits.
@@ -42,13 +55,25 @@ impl Classified for WriteBackError {
 
 /// Applies the edits.
 pub async fn write_back(cx: &Context, executed: Executed) -> Result<WrittenBack, Failure> {
-    let Executed { memory, mut ledger, work, mut warnings } = executed;
-    let edits = memory.edits();
-    let report =
-        block_in_place(|| ledger.apply_edits(&edits, &cx.plan.config, &cx.plan.run.cycle.name, cx.now()))
-            .map_err(WriteBackError)?;
-    warnings.extend(report.conflicts);
-    warnings.extend(report.refused);
-    let notes = Notes { warnings, agent_schedules: report.schedules, asks: report.asks };
+    let Executed { memory, mut ledger, work, warnings } = executed;
+    let mut notes = apply(cx, &mut ledger, &memory.edits()).map_err(WriteBackError)?;
+    notes.warnings.splice(0..0, warnings);
     Ok(WrittenBack { memory, ledger, work, notes })
+}
+
+/// What a ledger says that no executor works on: nothing that the operator knows of the agent may get lost by a
+/// cycle that only delivers or restores.
+pub(crate) fn standing(cx: &Context, ledger: &mut LedgerWorker) -> Result<Notes, WorkerError> {
+    apply(cx, ledger, &[])
+}
+
+fn apply(cx: &Context, ledger: &mut LedgerWorker, edits: &[MountEdit]) -> Result<Notes, WorkerError> {
+    let cycle = &cx.plan.run.cycle.name;
+    let done = block_in_place(|| ledger.apply_edits(edits, &cx.plan.config, cycle, cx.now()))?;
+    Ok(Notes {
+        warnings: [done.conflicts, done.refused].concat(),
+        agent_schedules: done.schedules,
+        asks: done.asks,
+        charter: done.charter,
+    })
 }

@@ -208,6 +208,7 @@ fn empty(epoch: u64, request: &AcquireRequest) -> Decision {
         handled: vec![],
         ended: vec![],
         applied_restore: None,
+        seeded_from: None,
         published: 0,
         checked_at: None,
         deleted_at: None,

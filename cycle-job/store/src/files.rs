@@ -77,6 +77,11 @@ impl AgentStore {
         Ok(key)
     }
 
+    /// Writes a blob of another memory under the key that it has there, which has its hash in it.
+    pub async fn copy_blob(&self, key: &str, bytes: Bytes) -> Result<()> {
+        self.store().put(&self.key(key), bytes, Condition::Any).await.map(|_| ())
+    }
+
     /// Reads a blob by the key that [`Self::put_blob`] gave, and checks its hash.
     pub async fn get_blob(&self, key: &str) -> Result<Bytes> {
         let Some((_, expected)) = key.strip_prefix(BLOBS).and_then(|name| name.split_once('-')) else {

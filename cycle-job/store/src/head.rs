@@ -78,6 +78,9 @@ pub struct Head {
     /// Restore request that was carried out last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_restore: Option<AppliedRestore>,
+    /// The memory of another agent that this one was started from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seeded_from: Option<SeededFrom>,
     /// Snapshots published in all, of every kind.
     #[serde(default)]
     pub published: u64,
@@ -178,6 +181,20 @@ pub struct AppliedRestore {
     /// Snapshot that was asked for.
     pub snapshot: String,
     /// When.
+    pub at: Timestamp,
+}
+
+/// The memory that another one was started from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SeededFrom {
+    /// Namespace of its agent.
+    pub namespace: String,
+    /// Name of its agent.
+    pub name: String,
+    /// Snapshot that was taken.
+    pub snapshot: String,
+    /// When, by the writer's clock.
     pub at: Timestamp,
 }
 
@@ -334,6 +351,7 @@ pub(crate) mod tests {
             handled: vec![],
             ended: vec![],
             applied_restore: None,
+            seeded_from: None,
             published: 0,
             checked_at: None,
             deleted_at: None,

@@ -104,6 +104,15 @@ impl Agent {
         Self { dir, config, env: vec![], cycles: 0 }
     }
 
+    /// Another agent of this name in the same store.
+    pub(crate) fn beside(&self, name: &str, executor: Executor) -> Self {
+        let mut other = Self::new(executor);
+        other.config.owner.name = name.to_owned();
+        other.config.owner.uid = format!("uid of {name}");
+        other.config.store = self.config.store.clone();
+        other
+    }
+
     /// Puts a secret where a pod would find it.
     pub(crate) fn secret(&self, name: &str, key: &str, value: &str) {
         let folder = self.dir.path().join("secrets").join(name);
@@ -114,7 +123,7 @@ impl Agent {
     /// A run part for the next cycle.
     pub(crate) fn next_run(&mut self) -> PlanRun {
         self.cycles += 1;
-        let name = format!("price-watch-{}", self.cycles);
+        let name = format!("{}-{}", self.config.owner.name, self.cycles);
         PlanRun {
             version: PLAN_VERSION,
             config_sha256: String::new(),
@@ -224,14 +233,15 @@ impl Agent {
 
     /// Folder of the agent's objects.
     pub(crate) fn objects(&self) -> PathBuf {
-        self.dir.path().join("store/shop/price-watch")
+        self.dir.path().join("store/shop").join(&self.config.owner.name)
     }
 
     /// Keys of all objects below `prefix`.
     pub(crate) async fn list(&self, prefix: &str) -> Vec<String> {
         let store = self.store().await;
         let listed = store.store().list(&store.key(prefix)).await.unwrap();
-        listed.into_iter().map(|o| o.key.trim_start_matches("shop/price-watch/").to_owned()).collect()
+        let own = store.key("");
+        listed.into_iter().map(|o| o.key.trim_start_matches(&own).to_owned()).collect()
     }
 
     /// Lets claims and receipts of outgoing messages look older by so many minutes.
@@ -263,7 +273,7 @@ impl Agent {
     /// The agent's part of the store.
     pub(crate) async fn store(&self) -> AgentStore {
         let store = cicada_store::open(&self.config.store, None).await.unwrap();
-        AgentStore::new(store, "shop", "price-watch").unwrap()
+        AgentStore::new(store, "shop", &self.config.owner.name).unwrap()
     }
 
     async fn fetch(&self, archive: &ArchiveRef, name: &str) -> tempfile::TempDir {

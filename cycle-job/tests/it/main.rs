@@ -21,6 +21,7 @@ mod processes;
 mod proxy;
 mod put_back;
 mod safety;
+mod seed;
 mod upgrade;
 #[path = "../../store/src/tests/versitygw.rs"]
 #[allow(dead_code, reason = "shared with the tests of the store")]

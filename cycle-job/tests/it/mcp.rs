@@ -15,13 +15,13 @@ use crate::model_server::Turn;
 
 /// A small MCP server: two tools, whose words the test can change.
 #[derive(Clone, Default)]
-struct Crm {
+pub(crate) struct Crm {
     description: Arc<Mutex<String>>,
     calls: Arc<Mutex<Vec<String>>>,
 }
 
 impl Crm {
-    async fn start(&self) -> String {
+    pub(crate) async fn start(&self) -> String {
         let crm = self.clone();
         let handler = move |headers: HeaderMap, Json(request): Json<Value>| async move {
             crm.answer(&headers, &request)
@@ -68,7 +68,7 @@ impl Crm {
     }
 }
 
-fn config(url: String) -> McpServer {
+pub(crate) fn config(url: String) -> McpServer {
     McpServer {
         name: "crm".into(),
         url,

@@ -1,8 +1,8 @@
 //! The model executor over several cycles, with a scripted model in both wire formats.
 
 use cicada_contract::FailureClass;
-use cicada_contract::plan::{Limits, PlanMessage, Prices, Provider};
-use cicada_contract::report::{CycleResult, Outcome};
+use cicada_contract::plan::{Limits, Mode, OWN_SCHEDULE, PlanMessage, Prices, Provider, TriggerKind};
+use cicada_contract::report::{CharterSource, CycleResult, Outcome};
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, until};
@@ -302,4 +302,27 @@ async fn what_lies_far_back_is_summarised_and_its_sources_stay() {
     assert_eq!((report.outcome, report.usage.model_calls), (Outcome::Done, 107), "{report:?}");
     assert_eq!(agent.ledger("SELECT count(*), sum(summarised) FROM steps").await, [["106", "96"]]);
     assert_eq!(agent.cycle().await.outcome, Outcome::Done, "{}", agent.log());
+}
+
+/// What an agent has planned for itself: it is told when the time has come, and no cycle that only delivers or
+/// restores takes it away from the operator.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schedule_of_its_own_brings_its_instruction_and_stays() {
+    let plan = "INSERT INTO __agent_schedules (schedule_key, schedule, instruction) VALUES ('weekly', '0 9 * * 1', 'Count the tea.')";
+    let told = Turn { expect: vec!["Count the tea.".into()], ..turn(vec![finish("done")]) };
+    let server = server(vec![vec![turn(vec![sql(plan)]), turn(vec![finish("done")])], vec![told]]).await;
+    let mut agent = Agent::with_model(Provider::OpenAICompatible, &server.url);
+    assert_eq!(agent.cycle().await.agent_schedules[0].key, "weekly", "{}", agent.log());
+    let first = agent.current().await;
+    let mut run = agent.next_run();
+    run.triggers[0].kind = TriggerKind::Schedule;
+    run.triggers[0].schedule = Some(format!("{OWN_SCHEDULE}weekly"));
+    run.triggers[0].slot = Some("2026-12-07T09:00:00Z".parse().unwrap());
+    assert_eq!(agent.run(&run).await.outcome, Outcome::Done, "{}", agent.log());
+    assert_eq!(agent.ledger("SELECT last_fired_at FROM schedules").await, [["2026-12-07T09:00:00Z"]]);
+    for mode in [Mode::Delivery, Mode::Restore { snapshot: first }] {
+        let report = agent.job(mode).await;
+        assert_eq!((report.result, report.agent_schedules.len()), (CycleResult::Done, 1), "{report:?}");
+        assert_eq!(report.charter.unwrap().source, CharterSource::Manifest);
+    }
 }

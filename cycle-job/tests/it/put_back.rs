@@ -93,9 +93,14 @@ async fn what_is_not_there_or_not_sound_is_not_put_back() {
     let target = agent.current().await;
     agent.cycle().await;
     let before = agent.head().await;
-    let report = agent.job(Mode::Restore { snapshot: "1-9-ffff".into() }).await;
-    assert_eq!(report.class, Some(FailureClass::ConfigMissing));
-    assert!(report.message.contains("cicadactl snapshots"), "{report:?}");
+    let typo = target.replacen('1', "8", 1);
+    let report = agent.job(Mode::Restore { snapshot: typo.clone() }).await;
+    assert_eq!(report.class, Some(FailureClass::SnapshotMissing));
+    let newest = before.current.clone().unwrap();
+    for words in [&typo, &format!("did you mean {target}?"), &newest, "cicadactl snapshots shop/price-watch"]
+    {
+        assert!(report.message.contains(words), "{words}: {report:?}");
+    }
     agent.damage(before.snapshot(&target).unwrap().memory.as_ref().unwrap());
     let report = agent.job(Mode::Restore { snapshot: target.clone() }).await;
     assert_eq!(report.class, Some(FailureClass::RestoreCorrupt));

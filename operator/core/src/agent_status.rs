@@ -1,7 +1,7 @@
 //! Status of an agent: what a cycle's end changes.
 
 use cicada_contract::{
-    CycleReport,
+    CycleReport, FailureClass,
     report::{Ask, CycleResult},
     text::{cut, printable},
 };
@@ -13,6 +13,7 @@ use cicada_crds::{
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
+    charter,
     conditions::{self, Wanted},
     decide::{Ended, Step},
     gate::{self, NOT_STARTED},
@@ -104,7 +105,11 @@ pub(crate) fn take_up(step: &mut Step<'_>, cycle: &CycleView, end: &CycleEnd, at
     if !cycle.is_delivery() {
         note_result(step, end, at);
     }
-    note_stall(step, end);
+    // A person's own restore of a snapshot that is not there is that person's to mend; one of the manifest stays
+    // asked for.
+    if cycle.own || end.class != Some(FailureClass::SnapshotMissing) {
+        note_stall(step, end);
+    }
     if end.phase == Phase::Succeeded {
         note_restore(step, cycle);
     }
@@ -162,14 +167,24 @@ fn tells_what_waits(report: &CycleReport) -> bool {
     report.result != CycleResult::Failed || report.pending.inbox + report.pending.outbox > 0
 }
 
+/// A cycle that found its request handled, or an earlier release's that only delivers or restores, did not look at
+/// the agent's own schedules and proposals: they stay as they are.
+fn tells_of_the_agent(cycle: &CycleView, report: &CycleReport) -> bool {
+    let whole = !cycle.is_delivery() && cycle.restore.is_none();
+    report.charter.is_some() || (report.result == CycleResult::Done && whole)
+}
+
 fn take_up_report(step: &mut Step<'_>, cycle: &CycleView, report: &CycleReport, at: Timestamp) {
     memory_status::take_up(step, report, at);
-    if report.result != CycleResult::Failed {
+    if tells_of_the_agent(cycle, report) {
         step.status.agent_schedules = own_schedules(&step.status.agent_schedules, report, at);
         let (proposals, questions): (Vec<&Ask>, Vec<&Ask>) =
             report.asks.iter().partition(|a| a.kind != "human");
         step.status.proposals = proposals.into_iter().take(10).map(ask).collect();
         step.status.human_requests = questions.into_iter().take(5).map(ask).collect();
+    }
+    if let Some(charter) = &report.charter {
+        charter::take_up(step, charter);
     }
     if tells_what_waits(report) {
         step.status.delivery = delivery(step.status.delivery.as_ref(), report, cycle, at);

@@ -3,6 +3,7 @@
 use cicada_crds::status::State;
 
 use crate::{
+    charter,
     conditions::{self, Wanted},
     decide::{RESTING, Step},
     gate::{self, Gate},
@@ -35,7 +36,8 @@ pub(crate) fn conclude(step: &mut Step<'_>, gate: Option<&Gate>) {
         (None, None) => [Wanted::absent("Stalled"), Wanted::new("Ready", true, "Ready", "")],
     };
     let shared = credentials_shared(step);
-    for wanted in wanted.into_iter().chain([Wanted::absent("Reconciling"), shared]) {
+    let charter = charter::conclude(step);
+    for wanted in wanted.into_iter().chain([Wanted::absent("Reconciling"), shared, charter]) {
         conditions::apply(&mut step.status.conditions, wanted, generation, step.now);
     }
     for condition in &mut step.status.conditions {

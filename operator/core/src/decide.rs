@@ -23,9 +23,8 @@ use crate::{
     result::CycleEnd,
     spec::SpecError,
 };
+pub(crate) use cicada_contract::plan::OWN_SCHEDULE as OWN_PREFIX;
 
-/// Before the key of an agent's own schedule where it stands beside names of the manifest's.
-pub const OWN_PREFIX: &str = "agent/";
 /// The sweep looks at every agent once a minute anyway; a longer wait is cut to this.
 const LOOK_AGAIN_MAX: SignedDuration = SignedDuration::from_hours(1);
 

@@ -25,7 +25,8 @@ pub const MEMORY_LEFT: &str = "MemoryLeftBehind";
 /// After this long an agent goes without its memory.
 const GIVE_UP_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
-fn deletes(agent: &PersistentAgent) -> bool {
+/// The manifest says that the memory goes with the agent.
+pub fn deletes(agent: &PersistentAgent) -> bool {
     agent.spec.memory.as_ref().and_then(|m| m.deletion_policy) == Some(DeletionPolicy::Delete)
 }
 
@@ -36,6 +37,9 @@ pub fn is_kept(agent: &PersistentAgent) -> bool {
 
 /// While it lives: the finalizer is there as long as the manifest says Delete.
 pub(crate) fn keep(step: &mut Step<'_>) {
+    if step.seen.environment.namespace_ends {
+        return leave_with_namespace(step);
+    }
     let wanted = deletes(step.seen.agent);
     if wanted != is_kept(step.seen.agent) {
         step.actions.push(Action::SetFinalizer { present: wanted });
@@ -54,6 +58,10 @@ pub(crate) fn proceed(step: &mut Step<'_>) {
         // Somebody changed their mind in time.
         step.actions.push(Action::SetFinalizer { present: false });
         return;
+    }
+    let done = step.seen.delete_job.and_then(|job| job.end.as_ref()).is_some_and(|end| end.complete);
+    if step.seen.environment.namespace_ends && !done {
+        return leave_with_namespace(step);
     }
     let give_up_at = since + GIVE_UP_AFTER;
     if let Some(why) = &step.seen.delete_refused {
@@ -87,14 +95,27 @@ fn ended(step: &mut Step<'_>, name: &str, uid: &str, end: Option<&JobEnd>) {
     }
 }
 
+/// No Job can be made in a namespace that is being deleted, and it takes what the operator may do there with
+/// it: its Role goes in the same sweep as the agents. Before that Kubernetes waits some seconds.
+fn leave_with_namespace(step: &mut Step<'_>) {
+    if is_kept(step.seen.agent) {
+        abandon(step, "its namespace is being deleted");
+    }
+}
+
 fn abandon(step: &mut Step<'_>, why: &str) {
-    let (agent, namespace) = (step.agent_name(), step.seen.agent.metadata.namespace.as_deref());
-    let path = format!("{}/{agent}", namespace.unwrap_or_default());
-    let memory = match store_config(&step.seen.agent.spec, step.seen.defaults) {
+    let memory = left_behind(step.seen.agent, step.seen.defaults);
+    step.actions.push(Action::Abandon { memory, why: why.to_owned() });
+}
+
+/// Where an agent's memory lies, and how to remove it without an operator.
+pub fn left_behind(agent: &PersistentAgent, defaults: &OperatorDefaults) -> String {
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    let path = format!("{}/{}", part(&agent.metadata.namespace), part(&agent.metadata.name));
+    match store_config(&agent.spec, defaults) {
         Ok(store) => leftover(&store, &path),
         Err(_) => format!("{path}/ in the store that the agent had"),
-    };
-    step.actions.push(Action::Abandon { memory, why: why.to_owned() });
+    }
 }
 
 /// Where a memory lies, and the command that removes it with no help of ours.

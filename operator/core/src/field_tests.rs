@@ -40,7 +40,7 @@ const FOREIGN: [&str; 4] =
     ["pod.affinity", "pod.tolerations", "pod.topologySpreadConstraints", "pod.imagePullSecrets"];
 
 /// Manifests that together have every field.
-fn manifests() -> Vec<Value> {
+pub(crate) fn manifests() -> Vec<Value> {
     let secret = |name: &str| json!({"name": name, "key": "k"});
     let model = json!({
         "charter": "c",
@@ -56,7 +56,7 @@ fn manifests() -> Vec<Value> {
         "memory": {
             "sizeLimit": "256Mi", "ledgerSizeLimit": "256Mi", "onCorrupt": "Stop",
             "retention": {"snapshots": 3, "maxAge": "9d", "messages": "9d", "toolResults": "9d", "steps": "9d", "cycles": "9d"},
-            "takeOverFrom": "a/b/c", "namespaceReuse": "Allow",
+            "takeOverFrom": "a/b/c", "seedFrom": {"namespace": "o", "name": "b", "snapshot": "1-1-a"}, "namespaceReuse": "Allow",
         },
         "store": {"s3": {
             "bucket": "b", "prefix": "p", "endpoint": "https://s", "region": "r", "forcePathStyle": false,

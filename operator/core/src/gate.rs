@@ -124,7 +124,10 @@ fn stalled(step: &Step<'_>) -> Option<Gate> {
     // such an attempt ends before it costs anything.
     let probes = matches!(
         class,
-        FailureClass::SecretMissing | FailureClass::ConfigMissing | FailureClass::StoreRefused
+        FailureClass::SecretMissing
+            | FailureClass::ConfigMissing
+            | FailureClass::SeedMissing
+            | FailureClass::StoreRefused
     );
     let passes = if probes && paused(step).is_none() { Passes::Everything } else { Passes::Requests };
     Some(gate(State::Stalled, class.reason(), message, passes))

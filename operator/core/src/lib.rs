@@ -9,6 +9,7 @@ pub mod active;
 pub mod agent_container;
 pub mod agent_status;
 pub mod approvals;
+mod charter;
 mod conclude;
 pub mod conditions;
 pub mod cycle_status;
@@ -46,3 +47,5 @@ pub const ACCEPT_MEMORY_LOSS: &str = "cicada.dev/accept-memory-loss";
 mod argo_tests;
 #[cfg(test)]
 mod field_tests;
+#[cfg(test)]
+mod fuzz_tests;

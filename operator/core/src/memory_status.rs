@@ -4,6 +4,7 @@
 use cicada_contract::{
     CycleReport, FailureClass,
     report::{CycleResult, MemoryReport},
+    text::{cut, printable},
 };
 use cicada_crds::status::MemoryStatus;
 use jiff::{SignedDuration, Timestamp};
@@ -88,6 +89,7 @@ fn set_memory(step: &mut Step<'_>, memory: &MemoryReport, store: Option<String>,
         checked_at: Some(at),
         looked: None,
         applied_restore: before.applied_restore,
+        seeded_from: memory.seeded_from.as_ref().map(|from| cut(&printable(from), 256)),
         summary,
     });
 }

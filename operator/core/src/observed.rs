@@ -45,6 +45,11 @@ pub struct Environment {
     pub instance: Option<String>,
     /// Another agent signs in to its store with the same Secret.
     pub shares_credentials: bool,
+    /// The agent's namespace is being deleted.
+    pub namespace_ends: bool,
+    /// Lower-case hexadecimal SHA-256 of the manifest's charter, which the agent itself may be here without; needed
+    /// only where status has another one in force.
+    pub charter_sha256: Option<String>,
 }
 
 /// What decisions need of an AgentCycle; small, because tens of thousands are kept in memory.

@@ -8,7 +8,7 @@ mod run;
 use cicada_contract::plan::{
     self, CharterPolicy, ContainerConfig, Executor, Inbound, Limits, MemoryConfig, ModelConfig, OnCorrupt,
     Owner, PLAN_VERSION, PlanConfig, PlanSchedule, Prices, ProvidedFile, Provider, Retention, SecretRef,
-    SelfManagement, SqlSource,
+    SeedFrom, SelfManagement, SqlSource,
 };
 use cicada_crds::{
     PersistentAgent, PersistentAgentSpec,
@@ -131,7 +131,9 @@ fn memory_config(agent: &PersistentAgent) -> Result<MemoryConfig, SpecError> {
     let from = memory.retention.unwrap_or_default();
     let default = Retention::default();
     let accept = agent.metadata.annotations.as_ref().and_then(|a| a.get(crate::ACCEPT_MEMORY_LOSS)).cloned();
+    let seed_from = memory.seed_from.map(|from| seed_from(agent, from)).transpose()?;
     Ok(MemoryConfig {
+        seed_from,
         size_limit: sizes.size_limit,
         ledger_size_limit: sizes.ledger_size_limit,
         retention: Retention {
@@ -154,6 +156,18 @@ fn memory_config(agent: &PersistentAgent) -> Result<MemoryConfig, SpecError> {
         accept_memory_loss: accept,
         refuse_namespace_reuse: memory.namespace_reuse == Some(store::NamespaceReuse::Refuse),
     })
+}
+
+fn seed_from(agent: &PersistentAgent, from: store::SeedFrom) -> Result<SeedFrom, SpecError> {
+    let namespace = from.namespace.or_else(|| agent.metadata.namespace.clone()).unwrap_or_default();
+    let seed = SeedFrom { namespace, name: from.name, snapshot: from.snapshot };
+    if Some(&seed.name) == agent.metadata.name.as_ref()
+        && Some(&seed.namespace) == agent.metadata.namespace.as_ref()
+    {
+        let problem = "an agent can't start from its own memory; memory.restoreFrom goes back in it".into();
+        return Err(SpecError::Value { field: "memory.seedFrom".into(), problem });
+    }
+    Ok(seed)
 }
 
 fn limits(spec: &PersistentAgentSpec) -> Result<Limits, SpecError> {

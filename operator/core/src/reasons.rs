@@ -22,6 +22,9 @@ pub const REASONS: &[&str] = &[
     // The store.
     "StoreMoved",
     "CredentialsShared",
+    // The charter.
+    "CharterDiverged",
+    "CharterEdited",
     // A cycle that waits.
     "AgentNotFound",
     "AgentBusy",

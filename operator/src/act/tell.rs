@@ -2,6 +2,7 @@
 
 use cicada_crds::{AgentCycle, PersistentAgent};
 use cicada_operator_core::{decide::Note, deletion::MEMORY_LEFT};
+use k8s_openapi::api::batch::v1::Job;
 use kube::{
     Resource, ResourceExt as _,
     runtime::events::{Event, EventType},
@@ -27,6 +28,21 @@ pub async fn tell_of_left_memory(context: &Context, agent: &PersistentAgent, mem
     };
     if let Err(error) = context.recorder.publish(&event, &context.lease.deployment()).await {
         tracing::warn!(agent = path, error = %error, "an event could not be written");
+    }
+}
+
+/// Tells of a Job that has our labels and is not ours.
+pub async fn tell_of_stray(context: &Context, job: &Job, why: String) {
+    tracing::warn!(job = %job.name_any(), namespace = job.namespace(), why, "a Job is not the one that its labels say");
+    let event = Event {
+        type_: EventType::Warning,
+        reason: "UnexpectedJob".to_owned(),
+        note: Some(cicada_contract::text::cut(&why, 1024)),
+        action: "Watch".into(),
+        secondary: None,
+    };
+    if let Err(error) = context.recorder.publish(&event, &job.object_ref(&())).await {
+        tracing::warn!(job = %job.name_any(), error = %error, "an event could not be written");
     }
 }
 

@@ -67,8 +67,14 @@ impl Index {
         agent
     }
 
+    /// Notes a Job that has our labels and is not ours; true if it is new.
+    pub fn note_stray(&mut self, job: &Job) -> bool {
+        self.strays.insert(job.uid().unwrap_or_default())
+    }
+
     /// Forgets a Job; returns the key of its agent.
     pub fn remove_job(&mut self, key: &Key, uid: &str, now: Timestamp) -> Option<Key> {
+        self.strays.remove(uid);
         self.gone.insert(uid.to_owned(), now);
         if self.jobs.get(key).is_none_or(|j| j.view.uid != uid) {
             return None;
@@ -134,7 +140,33 @@ impl Index {
     }
 }
 
+/// Why a Job with our labels is not the one that was made for what they name; None = it is that one.
+///
+/// Whoever copies a Job copies labels and owner along. The name is what can't be had twice.
+pub fn stray(job: &Job) -> Option<String> {
+    let label = |name: &str| job.labels().get(name).cloned().unwrap_or_default();
+    let (agent, uid) = (label(AGENT_LABEL), label(CYCLE_LABEL));
+    let owner = job.owner_references().iter().find(|o| o.controller == Some(true));
+    let named = |make: fn(&str, &str) -> String| owner.map(|o| make(&o.name, &o.uid));
+    let expected = match (label(PURPOSE_LABEL).as_str(), owner) {
+        ("cycle", _) => named(names::job),
+        // A look belongs to the agent, and has the store's location in its name.
+        ("report", Some(owner)) if owner.kind == "PersistentAgent" => return None,
+        ("report", _) => named(names::report_job),
+        ("delete", _) => Some(names::delete_job(&agent, &uid)),
+        _ => return None,
+    };
+    let ours = expected.as_ref() == Some(&job.name_any());
+    (!ours).then(|| match expected {
+        Some(name) => format!("it has the labels of {name}, which was made for this; it is left alone"),
+        None => "it has the labels of a cycle's Job and belongs to no cycle; it is left alone".to_owned(),
+    })
+}
+
 fn job_entry(job: &Job) -> Option<JobEntry> {
+    if stray(job).is_some() {
+        return None;
+    }
     let label = |name: &str| job.labels().get(name).cloned();
     let purpose = match label(PURPOSE_LABEL)?.as_str() {
         "cycle" => Purpose::Cycle,

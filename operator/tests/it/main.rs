@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, reason = "a test program")]
 
+mod field;
 mod namespace;
 mod operator;
 mod plane;

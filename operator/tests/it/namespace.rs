@@ -31,8 +31,12 @@ impl Namespace {
     /// `kubectl apply`.
     #[track_caller]
     pub fn apply(&self, manifest: &str) {
-        let said = self.plane.run(&["apply", "-n", &self.name, "-f", "-"], Some(manifest));
-        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        self.plane.apply(&self.name, manifest);
+    }
+
+    /// `kubectl apply`; false if it is refused.
+    pub fn try_apply(&self, manifest: &str) -> bool {
+        self.plane.run(&["apply", "-n", &self.name, "-f", "-"], Some(manifest)).status.success()
     }
 
     /// `kubectl apply --server-side` by this manager; a conflict is a failure.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    plane::{Guard, Plane, free_port, spawn, until},
+    plane::{Guard, Plane, TOKEN, free_port, spawn, until},
     proxy::Proxy,
 };
 
@@ -35,6 +35,34 @@ impl Operator {
         proxy: Option<&Proxy>,
         more: &[&str],
     ) -> Self {
+        let kubeconfig = proxy.map_or_else(
+            || plane.folder.join("kubeconfig"),
+            |proxy| plane.kubeconfig_for(proxy.port, identity, TOKEN),
+        );
+        Self::start_by(plane, namespace, identity, lease, kubeconfig, more)
+    }
+
+    /// With the rights of this token, and its Lease in `home`.
+    pub fn start_as(
+        plane: &Plane,
+        namespaces: &str,
+        identity: &str,
+        lease: &str,
+        home: &str,
+        token: &str,
+    ) -> Self {
+        let kubeconfig = plane.kubeconfig_for(plane.api, identity, token);
+        Self::start_by(plane, namespaces, identity, lease, kubeconfig, &["--namespace", home])
+    }
+
+    fn start_by(
+        plane: &Plane,
+        namespace: &str,
+        identity: &str,
+        lease: &str,
+        kubeconfig: PathBuf,
+        more: &[&str],
+    ) -> Self {
         let port = free_port();
         let listen = format!("127.0.0.1:{port}");
         let config = plane.folder.join("operator.yaml").to_string_lossy().into_owned();
@@ -53,10 +81,6 @@ impl Operator {
             &config,
         ];
         let args: Vec<String> = args.iter().chain(more).map(|&a| a.to_owned()).collect();
-        let kubeconfig = proxy.map_or_else(
-            || plane.folder.join("kubeconfig"),
-            |proxy| plane.kubeconfig_for(proxy.port, identity),
-        );
         let child = Guard(operator_process(&plane.folder, identity, &args, &kubeconfig));
         let (identity, folder) = (identity.to_owned(), plane.folder.clone());
         let operator = Self { child, port, identity, args, folder, kubeconfig };
@@ -80,6 +104,18 @@ impl Operator {
     /// It has listed everything.
     pub fn ready(&self) -> bool {
         self.ask("/readyz") == "ok\n"
+    }
+
+    /// Its own word on whether it does its work.
+    pub fn is_healthy(&self) -> bool {
+        self.ask("/healthz") == "ok\n"
+    }
+
+    /// A number of its metrics; 0 if it has none of this name.
+    pub fn metric(&self, name: &str) -> u64 {
+        let text = self.ask("/metrics");
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok()).unwrap_or_default()
     }
 
     /// It holds its Lease.

@@ -21,14 +21,15 @@ use crate::{
     proxy::Proxy,
 };
 
-const TOKEN: &str = "test";
+/// Of an administrator.
+pub const TOKEN: &str = "test";
 
 /// Etcd, API server and controllers on ports of their own.
 pub struct Plane {
     /// Everything that its processes write.
     pub folder: PathBuf,
     tools: PathBuf,
-    api: u16,
+    pub api: u16,
     etcd: u16,
     apiserver: Mutex<Child>,
     turn: RwLock<()>,
@@ -83,7 +84,7 @@ impl Plane {
             "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- {level: None, verbs: [get, list, watch]}\n- {level: Metadata}\n",
         );
         file("operator.yaml", "defaults: {cluster: test, cycleImage: none}\n");
-        file("kubeconfig", &kubeconfig(api));
+        file("kubeconfig", &kubeconfig(api, TOKEN));
         let key = folder.join("pki/sa.key");
         assert!(
             Command::new("openssl")
@@ -166,9 +167,9 @@ impl Plane {
         Proxy::start(self.api)
     }
 
-    pub fn kubeconfig_for(&self, port: u16, name: &str) -> PathBuf {
+    pub fn kubeconfig_for(&self, port: u16, name: &str, token: &str) -> PathBuf {
         let path = self.folder.join(format!("kubeconfig-{name}"));
-        fs::write(&path, kubeconfig(port)).unwrap();
+        fs::write(&path, kubeconfig(port, token)).unwrap();
         path
     }
 
@@ -221,25 +222,62 @@ impl Plane {
         text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect()
     }
 
+    /// `kubectl apply` in a namespace.
+    #[track_caller]
+    pub fn apply(&self, namespace: &str, manifest: &str) {
+        let said = self.run(&["apply", "-n", namespace, "-f", "-"], Some(manifest));
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    }
+
+    /// Puts a definition in the place of the served one.
+    #[track_caller]
+    pub fn replace_definition(&self, definition: &Value) {
+        let mut definition = definition.clone();
+        definition["metadata"] = serde_json::json!({"name": definition["metadata"]["name"]});
+        definition.as_object_mut().unwrap().remove("status");
+        let said = self
+            .run(&["apply", "--server-side", "--force-conflicts", "-f", "-"], Some(&definition.to_string()));
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    }
+
     /// `helm template` and `kubectl apply`: roles and definitions as the chart makes them.
     pub fn install_chart(&self, namespace: &str) {
+        self.install_chart_with(namespace, &[]);
+    }
+
+    /// As `install_chart`, with roles in these namespaces only.
+    pub fn install_chart_with(&self, namespace: &str, watched: &[String]) {
         let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/cicada");
         let rendered = Command::new(self.tools.join("helm"))
             .args(["template", "cicada"])
             .arg(chart)
-            .args(["--namespace", namespace, "--set", "crds.install=false", "--set", "replicas=0"])
+            .args([
+                "--no-hooks",
+                "--namespace",
+                namespace,
+                "--set",
+                "crds.install=false",
+                "--set",
+                "replicas=0",
+            ])
+            .args([
+                "--set",
+                "clusterName=test",
+                "--set",
+                &format!("watchNamespaces={{{}}}", watched.join(",")),
+            ])
             .output()
             .unwrap();
         assert!(rendered.status.success(), "{}", String::from_utf8_lossy(&rendered.stderr));
-        let said = self
-            .run(&["apply", "-n", namespace, "-f", "-"], Some(&String::from_utf8(rendered.stdout).unwrap()));
+        // Every object says where it belongs.
+        let said = self.run(&["apply", "-f", "-"], Some(&String::from_utf8(rendered.stdout).unwrap()));
         assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     }
 }
 
-fn kubeconfig(port: u16) -> String {
+fn kubeconfig(port: u16, token: &str) -> String {
     format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:{port}', insecure-skip-tls-verify: true}}}}]\nusers: [{{name: u, user: {{token: {TOKEN}}}}}]\ncontexts: [{{name: x, context: {{cluster: c, user: u}}}}]\n"
+        "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:{port}', insecure-skip-tls-verify: true}}}}]\nusers: [{{name: u, user: {{token: {token}}}}}]\ncontexts: [{{name: x, context: {{cluster: c, user: u}}}}]\n"
     )
 }
 

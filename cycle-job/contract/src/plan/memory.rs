@@ -24,6 +24,22 @@ pub struct MemoryConfig {
     /// A new namespace UID is a conflict.
     #[serde(default)]
     pub refuse_namespace_reuse: bool,
+    /// The memory that this one starts from while it has nothing of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed_from: Option<SeedFrom>,
+}
+
+/// A memory of another agent in the same store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SeedFrom {
+    /// Namespace of that agent.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// One of its snapshots; None = the current one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
 }
 
 impl Default for MemoryConfig {
@@ -36,6 +52,7 @@ impl Default for MemoryConfig {
             take_over_from: None,
             accept_memory_loss: None,
             refuse_namespace_reuse: false,
+            seed_from: None,
         }
     }
 }

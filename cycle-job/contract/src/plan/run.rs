@@ -92,6 +92,16 @@ pub struct Trigger {
     pub handled_key: Option<String>,
 }
 
+/// Before the key of an agent's own schedule where it stands beside names of the manifest's, which have no slash.
+pub const OWN_SCHEDULE: &str = "agent/";
+
+impl Trigger {
+    /// Key of the agent's own schedule that fired.
+    pub fn own_schedule(&self) -> Option<&str> {
+        self.schedule.as_deref()?.strip_prefix(OWN_SCHEDULE)
+    }
+}
+
 /// Kind of trigger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TriggerKind {

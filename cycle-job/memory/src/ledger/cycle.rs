@@ -1,5 +1,6 @@
 //! Cycles, steps, tool results, and what the next prompt should say.
 
+use cicada_contract::plan::Trigger;
 use cicada_contract::report::{AgentSchedule, Ask, Usage};
 use cicada_contract::text::cut;
 use jiff::Timestamp;
@@ -23,6 +24,17 @@ pub(crate) fn begin(c: &Connection, b: &BeginCycle) -> Result<(), Fault> {
         "INSERT INTO cycles (cycle, attempt, uid, epoch, started_at, triggers_json) VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING",
         params![b.cycle, b.attempt, b.uid, i64::try_from(b.epoch).unwrap_or(i64::MAX), b.at.to_string(), b.triggers_json],
     )?;
+    note_fired(c, b)
+}
+
+/// The agent sees in `__agent_schedules` when a schedule of its own woke it last.
+fn note_fired(c: &Connection, b: &BeginCycle) -> Result<(), Fault> {
+    let triggers: Vec<Trigger> = serde_json::from_str(&b.triggers_json).unwrap_or_default();
+    for trigger in triggers {
+        let Some((key, slot)) = trigger.own_schedule().zip(trigger.slot) else { continue };
+        c.prepare_cached("UPDATE schedules SET last_fired_at = ?2 WHERE schedule_key = ?1")?
+            .execute(params![key, slot.to_string()])?;
+    }
     Ok(())
 }
 

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 
 use cicada_contract::PlanConfig;
+use cicada_contract::report::CharterSource;
 use cicada_contract::text::{cut, sha256_hex};
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
 
 use super::FileEntry;
 use super::ingest::{contact_id, normalise};
+use super::proposals::AGENT;
 use super::schema::meta;
 use crate::mounts::{MOUNTS, Mount, MountPolicy, Mounts, rules};
 use crate::protocol::Fault;
@@ -264,21 +266,25 @@ pub(crate) fn contacts(source: &Source<'_>) -> Result<Vec<Row>, Fault> {
 
 /// The charter in force: an approved or applied text as long as the manifest's is the one that it was
 /// based on; an edit of the manifest wins.
-pub(crate) fn charter_in_force(c: &Connection, config: &PlanConfig) -> Result<String, Fault> {
+pub(crate) fn charter_in_force(
+    c: &Connection,
+    config: &PlanConfig,
+) -> Result<(String, CharterSource), Fault> {
     let base = meta(c, "charter_base")?;
     if base.as_deref() == Some(sha256_hex(&config.charter).as_str())
         && let Some(text) = meta(c, "charter")?
     {
-        return Ok(text);
+        let by_agent = meta(c, "charter_actor")?.as_deref() == Some(AGENT);
+        return Ok((text, if by_agent { CharterSource::Agent } else { CharterSource::Person }));
     }
-    Ok(config.charter.clone())
+    Ok((config.charter.clone(), CharterSource::Manifest))
 }
 
 pub(crate) fn config(source: &Source<'_>) -> Result<Vec<Row>, Fault> {
     let c = source.connection;
     Ok(vec![vec![
         Value::Int(1),
-        charter_in_force(c, source.config)?.into(),
+        charter_in_force(c, source.config)?.0.into(),
         meta(c, "short_description")?.into(),
         meta(c, "paused_until")?.into(),
         meta(c, "config_updated_at")?.into(),
@@ -307,6 +313,11 @@ pub(crate) fn schedules(source: &Source<'_>) -> Result<Vec<Row>, Fault> {
             ]
         })
         .collect();
+    for row in &mut rows {
+        if row[9].is_null() {
+            row[9] = next_run(row, source).map(|t| t.to_string()).into();
+        }
+    }
     let own = query(
         source.connection,
         "SELECT schedule_key, name, kind, schedule, timezone, run_at, instruction, enabled, 'agent', NULL, last_fired_at \

@@ -5,14 +5,43 @@
 
 use cicada_contract::PlanConfig;
 use cicada_contract::plan::{Approval, Decision};
+use cicada_contract::report::CharterReport;
 use cicada_contract::text::{cut, sha256_hex};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::cycle::notice;
 use super::load::charter_in_force;
-use super::schema::set_meta;
+use super::schema::{meta, set_meta};
 use crate::protocol::Fault;
+
+/// Who changes a charter: the agent itself, where its manifest lets it.
+pub(crate) const AGENT: &str = "agent";
+
+/// The charter in force, for the report.
+pub(crate) fn charter(c: &Connection, config: &PlanConfig) -> Result<CharterReport, Fault> {
+    let (text, source) = charter_in_force(c, config)?;
+    Ok(CharterReport { source, hash: sha256_hex(text), base: sha256_hex(&config.charter) })
+}
+
+/// An edit of the manifest's charter ends what was approved or applied over the old one, for good: the old text,
+/// should it come back, does not bring the approval back.
+fn drop_overridden(c: &Connection, config: &PlanConfig, cycle: &str, now: Timestamp) -> Result<(), Fault> {
+    let base = meta(c, "charter_base")?;
+    if base.is_none_or(|base| base == sha256_hex(&config.charter)) {
+        return Ok(());
+    }
+    let old = meta(c, "charter")?;
+    for key in ["charter", "charter_base", "charter_actor"] {
+        set_meta(c, key, None)?;
+    }
+    record_change(c, "charter", (old.as_deref(), Some(&config.charter)), "manifest", (cycle, now))?;
+    notice(
+        c,
+        "the charter was edited in the manifest: that text is in force, and no earlier change of it",
+        now,
+    )
+}
 
 /// Keeps a charter of the agent's for a person to decide. The newest proposal is the only open one.
 pub(crate) fn propose_charter(
@@ -54,6 +83,7 @@ pub(crate) fn decide(
     cycle: &str,
     now: Timestamp,
 ) -> Result<Vec<String>, Fault> {
+    drop_overridden(c, config, cycle, now)?;
     let mut lines = vec![];
     for approval in approvals {
         let open = c
@@ -108,8 +138,9 @@ pub(crate) fn put_in_force(
     cycle: &str,
     now: Timestamp,
 ) -> Result<(), Fault> {
-    let old = charter_in_force(c, config)?;
+    let (old, _) = charter_in_force(c, config)?;
     set_meta(c, "charter", Some(charter))?;
+    set_meta(c, "charter_actor", Some(actor))?;
     set_meta(c, "charter_base", Some(&sha256_hex(&config.charter)))?;
     record_change(c, "charter", (Some(&old), Some(charter)), actor, (cycle, now))
 }

@@ -1,6 +1,6 @@
 //! What callers hand to the ledger and get from it.
 
-use cicada_contract::report::{AgentSchedule, Ask, Usage};
+use cicada_contract::report::{AgentSchedule, Ask, CharterReport, Usage};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -294,6 +294,8 @@ pub struct WriteBackReport {
     pub schedules: Vec<AgentSchedule>,
     /// What waits for a person.
     pub asks: Vec<Ask>,
+    /// The charter in force from now on; None only before the ledger was asked.
+    pub charter: Option<CharterReport>,
 }
 
 /// Numbers and lists for prompt and report.

@@ -75,6 +75,7 @@ pub(crate) fn apply(
     let overview = cycle::overview(connection, now, &config.limits.time_zone)?;
     report.schedules = overview.schedules;
     report.asks = overview.asks;
+    report.charter = Some(proposals::charter(connection, config)?);
     Ok(report)
 }
 
@@ -138,7 +139,7 @@ pub(crate) fn config(
             if old != new {
                 set_meta(c, field, new.as_deref())?;
                 let values = (old.as_deref(), new.as_deref());
-                proposals::record_change(c, field, values, "agent", (target.cycle, target.now))?;
+                proposals::record_change(c, field, values, proposals::AGENT, (target.cycle, target.now))?;
                 report.applied += 1;
             }
         }
@@ -158,7 +159,7 @@ fn change_charter(target: &Target<'_>, charter: &str, report: &mut WriteBackRepo
             report.refused.push("charter: the manifest denies changes by the agent".into())
         }
         CharterPolicy::Apply => {
-            proposals::put_in_force(c, target.config, charter, "agent", target.cycle, target.now)?;
+            proposals::put_in_force(c, target.config, charter, proposals::AGENT, target.cycle, target.now)?;
             report.applied += 1;
         }
         CharterPolicy::Propose => {

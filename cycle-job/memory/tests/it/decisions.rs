@@ -1,7 +1,10 @@
 //! What the agent proposes about itself, and what people decide.
 
 use cicada_contract::PlanConfig;
-use cicada_contract::plan::{Approval, CharterPolicy, Decision};
+use cicada_contract::plan::{Approval, CharterPolicy, Decision, PlanSchedule};
+use cicada_contract::report::CharterSource;
+use cicada_contract::text::sha256_hex;
+use cicada_memory::ledger::BeginCycle;
 use cicada_memory::{LedgerWorker, Mounts, Value};
 
 use crate::faults::{mounted, ok};
@@ -120,4 +123,66 @@ fn a_rejected_proposal_is_told_and_not_in_force() {
     let late = Approval { decision: Decision::Approved, ..no };
     ledger.decide_proposals(&[late], &config(), "c3", now()).unwrap();
     assert_eq!(in_force(&mut ledger, &config()), "Watch prices.".into(), "the first decision stays");
+}
+
+/// What the report tells of the charter in force: who put it there, and over which text of the manifest.
+#[test]
+fn an_edit_of_the_manifest_ends_an_approval_for_good() {
+    let place = Place::new();
+    let (mut ledger, id, hash) = proposed(&place);
+    let told = |ledger: &mut LedgerWorker, config: &PlanConfig| {
+        let charter = ledger.apply_edits(&[], config, "c9", now()).unwrap().charter.unwrap();
+        assert_eq!(charter.base, sha256_hex(&config.charter));
+        (charter.source, charter.hash)
+    };
+    assert_eq!(told(&mut ledger, &config()), (CharterSource::Manifest, sha256_hex("Watch prices.")));
+    let approval = Approval { id, hash, decision: Decision::Approved, by: "ann".into() };
+    ledger.decide_proposals(&[approval], &config(), "c2", now()).unwrap();
+    assert_eq!(told(&mut ledger, &config()), (CharterSource::Person, sha256_hex("Watch prices daily.")));
+    let edited = PlanConfig { charter: "Edited in Git.".into(), ..config() };
+    ledger.decide_proposals(&[], &edited, "c3", now()).unwrap();
+    assert_eq!(told(&mut ledger, &edited), (CharterSource::Manifest, sha256_hex("Edited in Git.")));
+    // A revert in Git is an edit, too: what was approved over the old text does not come back by itself.
+    ledger.decide_proposals(&[], &config(), "c4", now()).unwrap();
+    assert_eq!(told(&mut ledger, &config()), (CharterSource::Manifest, sha256_hex("Watch prices.")));
+    let rows = ledger.query("SELECT new_value, actor FROM config_changes ORDER BY rowid", 9).unwrap().rows;
+    assert_eq!(rows[1], ["Edited in Git.".into(), Value::from("manifest")]);
+    let notices = ledger.overview(now(), "UTC").unwrap().notices;
+    assert_eq!(notices.iter().filter(|n| n.contains("edited in the manifest")).count(), 1, "{notices:?}");
+}
+
+#[test]
+fn an_agent_sees_when_its_own_schedule_woke_it_and_when_each_will() {
+    let place = Place::new();
+    let (mut ledger, mut memory, _) = mounted(&place);
+    ok(
+        &mut memory,
+        "INSERT INTO __agent_schedules (schedule_key, schedule, instruction) VALUES ('weekly', '0 9 * * 1', 'Count.')",
+    );
+    ledger.apply_edits(&memory.edits(), &config(), "c1", now()).unwrap();
+    let trigger =
+        serde_json::json!([{"type": "Schedule", "schedule": "agent/weekly", "slot": "2026-12-07T09:00:00Z"}]);
+    let begin = BeginCycle {
+        cycle: "c2".into(),
+        uid: "u2".into(),
+        attempt: 1,
+        epoch: 2,
+        triggers_json: trigger.to_string(),
+        at: now(),
+    };
+    ledger.begin_cycle(&begin).unwrap();
+    let mut config = config();
+    config.schedules = vec![PlanSchedule {
+        name: "morning".into(),
+        schedule: "0 7 * * *".into(),
+        once: false,
+        time_zone: None,
+        instruction: None,
+        next: None,
+        last: None,
+    }];
+    let mounts = ledger.load_mounts(&config, &[], now()).unwrap();
+    let rows = mounts.rows("__agent_schedules");
+    assert_eq!((&rows[0][0], rows[0][9].is_null()), (&"morning".into(), false));
+    assert_eq!((&rows[1][0], &rows[1][10]), (&"weekly".into(), &"2026-12-07T09:00:00Z".into()));
 }

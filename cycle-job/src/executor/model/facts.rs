@@ -185,13 +185,10 @@ fn summaries(ledger: &mut LedgerWorker) -> Result<Vec<Summary>, WorkerError> {
 fn own_schedules(cx: &Context, ledger: &mut LedgerWorker) -> Result<Vec<(String, String)>, WorkerError> {
     let mut found = vec![];
     for trigger in &cx.plan.run.triggers {
-        let Some(name) = &trigger.schedule else { continue };
-        if cx.plan.config.schedules.iter().any(|s| s.name == *name) {
-            continue;
-        }
+        let Some(key) = trigger.own_schedule() else { continue };
         let sql = format!(
             "SELECT coalesce(name, schedule_key) AS name, instruction FROM schedules WHERE schedule_key = {}",
-            quote(name)
+            quote(key)
         );
         let rows = ledger.query(&sql, 1)?;
         if let (Some(name), Some(instruction)) = (column(&rows, 0, "name"), column(&rows, 0, "instruction")) {

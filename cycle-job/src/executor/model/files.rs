@@ -16,9 +16,9 @@ use crate::download::measure;
 use crate::phase::acquire::Claim;
 
 /// Where the agent's own files lie below `files/` of the store.
-const PREFIX: &str = "agent/";
+pub(crate) const PREFIX: &str = "agent/";
 /// Largest own file.
-const FILE_BYTES: u64 = 1 << 20;
+pub(crate) const FILE_BYTES: u64 = 1 << 20;
 /// Most own files.
 const FILES: usize = 200;
 

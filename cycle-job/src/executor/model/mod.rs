@@ -12,7 +12,7 @@ pub(in crate::executor) mod desk;
 pub(in crate::executor) mod drive;
 mod facts;
 mod fields;
-mod files;
+pub(crate) mod files;
 mod hosts;
 pub mod http;
 pub mod mcp;

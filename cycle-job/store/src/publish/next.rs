@@ -37,6 +37,9 @@ pub(super) fn with_snapshot(head: &Head, snapshot: Snapshot, request: &PublishRe
     if let Some(applied) = &request.applied_restore {
         next.applied_restore = Some(applied.clone());
     }
+    if let Some(seeded) = &request.seeded_from {
+        next.seeded_from = Some(seeded.clone());
+    }
     next.holder = if request.done { None } else { head.holder.clone() };
     retain(&mut next, request.retention, request.now);
     next

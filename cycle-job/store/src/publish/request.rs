@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::{
     archive::PackedArchive,
-    head::{AppliedRestore, ArchiveRef, Snapshot, SnapshotKind},
+    head::{AppliedRestore, ArchiveRef, SeededFrom, Snapshot, SnapshotKind},
     store::StoreError,
 };
 
@@ -54,6 +54,8 @@ pub struct PublishRequest {
     pub checked: bool,
     /// Restore request that this publish carries out.
     pub applied_restore: Option<AppliedRestore>,
+    /// Memory of another agent that this publish starts the memory from.
+    pub seeded_from: Option<SeededFrom>,
     /// Snapshot whose archives are taken over; what is newer than it gets pinned.
     pub restored_from: Option<String>,
     /// What HEAD goes on listing.
@@ -75,6 +77,7 @@ impl PublishRequest {
             done: false,
             checked: false,
             applied_restore: None,
+            seeded_from: None,
             restored_from: None,
             retention: SnapshotRetention::default(),
             upload_by: None,

@@ -1,12 +1,13 @@
 //! Cycles that are asked for: by a token, an annotation, a restore, or what waits for delivery.
 
+use cicada_contract::FailureClass;
 use cicada_crds::{
     AgentCycleSpec,
     cycle::{AgentRef, CycleRestore, CycleTrigger, TriggerKind},
 };
 
 use super::{Action, Step};
-use crate::{RUN_NOW, names};
+use crate::{RUN_NOW, gate, names};
 
 /// Longest token of a request that is kept.
 const TOKEN_MAX: usize = 120;
@@ -49,7 +50,9 @@ impl Step<'_> {
             }
         }
         let restore = agent.spec.memory.as_ref().and_then(|m| m.restore_from.clone());
-        if let Some(restore) = restore {
+        // The manifest names one that is not there: nothing comes of asking again before it is edited.
+        let refused = gate::stall_of_cycle(self).is_some_and(|(c, _)| c == FailureClass::SnapshotMissing);
+        if let Some(restore) = restore.filter(|_| !refused) {
             let token = format!("{}/{}", restore.snapshot, restore.token.unwrap_or_default());
             let applied = self.status.memory.as_ref().and_then(|m| m.applied_restore.clone());
             if applied.as_deref() != Some(token.as_str()) {

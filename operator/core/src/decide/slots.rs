@@ -3,6 +3,7 @@
 use cicada_crds::{
     agent::Schedule,
     cycle::{CycleTrigger, TriggerKind},
+    status::State,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -44,19 +45,25 @@ impl Step<'_> {
             self.due.extend(result.due.map(|slot| (schedule.name.clone(), slot)));
             self.status.schedules.push(result.status);
         }
-        self.evaluate_own_schedules(at);
-        self.status.last_schedule_time =
-            self.status.schedules.iter().filter_map(|s| s.last_slot).max().or(self.status.last_schedule_time);
-        self.status.next_schedule_time = self.status.schedules.iter().filter_map(|s| s.next).min();
+        let next_own = self.evaluate_own_schedules(at);
+        let own = self.status.agent_schedules.iter().filter_map(|s| s.last_slot);
+        let last = self.status.schedules.iter().filter_map(|s| s.last_slot).chain(own).max();
+        self.status.last_schedule_time = last.or(self.status.last_schedule_time);
+        self.status.next_schedule_time =
+            self.status.schedules.iter().filter_map(|s| s.next).chain(next_own).min();
         self.status.schedule = describe(&self.seen.agent.spec.schedules);
     }
 
-    /// Schedules that the agent made itself, within what its manifest allows.
-    fn evaluate_own_schedules(&mut self, at: due::Circumstances) {
+    /// Schedules that the agent made itself, within what its manifest allows; gives their earliest coming slot.
+    fn evaluate_own_schedules(&mut self, at: due::Circumstances) -> Option<Timestamp> {
         let rules =
             self.seen.agent.spec.self_management.clone().unwrap_or_default().schedules.unwrap_or_default();
         if rules.allow == Some(false) || at.suspended {
-            return;
+            return None;
+        }
+        if self.status.state == Some(State::Suspended) {
+            // No slot of a suspension counts after it.
+            self.status.agent_schedules.iter_mut().for_each(|own| own.since = Some(self.now));
         }
         let min_interval = rules
             .min_interval
@@ -71,17 +78,20 @@ impl Step<'_> {
         }
         let newest = self.status.agent_schedules.iter().filter_map(|s| s.last_slot).max();
         let full = gate::cycles_per_day_spent(self);
+        let mut earliest: Option<Timestamp> = None;
         for own in self.status.agent_schedules.clone().into_iter().take(most) {
             let Some((schedule, parsed, before)) = due::own(&own) else { continue };
             let result = due::evaluate(&schedule, &parsed, Some(&before), at, self.now);
             if let Some(next) = result.status.next {
                 self.look_again_at(newest.map_or(next, |n| next.max(n + min_interval)));
+                earliest = Some(earliest.map_or(next, |e| e.min(next)));
             }
             let far_enough = |slot: Timestamp| newest.is_none_or(|n| slot >= n + min_interval);
             if let Some(slot) = result.due.filter(|slot| !full && far_enough(*slot)) {
                 self.due.push((format!("{OWN_PREFIX}{}", own.key), slot));
             }
         }
+        earliest
     }
 
     pub(super) fn create_slot_cycle(&mut self) {

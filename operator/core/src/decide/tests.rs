@@ -30,6 +30,7 @@ fn ts(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
+#[derive(Clone)]
 struct World {
     agent: PersistentAgent,
     cycles: Vec<AgentCycle>,
@@ -109,6 +110,9 @@ impl World {
 
     fn decide(&self) -> Plan {
         let views = self.views();
+        let charter = self.agent.spec.charter.as_deref().unwrap_or_default();
+        let charter_sha256 = Some(cicada_contract::text::sha256_hex(charter));
+        let environment = Environment { charter_sha256, ..self.environment.clone() };
         let seen = Observed {
             agent: &self.agent,
             cycles: &views,
@@ -117,7 +121,7 @@ impl World {
             delete_job: self.delete_job.as_ref(),
             delete_refused: self.delete_refused.clone(),
             look: self.look.as_ref(),
-            environment: &self.environment,
+            environment: &environment,
             defaults: &self.defaults,
         };
         decide(&seen, self.now)
@@ -195,7 +199,8 @@ impl World {
             let plan = self.decide();
             let (again, defer) = (plan.again, plan.defer_status);
             self.look_again = plan.look_again;
-            let told = plan.notes.iter().filter(|n| n.reason == "DeliveryFailed");
+            let worth = ["DeliveryFailed", "CharterEdited"];
+            let told = plan.notes.iter().filter(|n| worth.contains(&n.reason));
             self.log.extend(told.map(|n| format!("note {} {}", n.reason, n.count)));
             for action in plan.actions {
                 self.act(action);

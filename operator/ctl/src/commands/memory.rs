@@ -59,7 +59,7 @@ pub(super) async fn inspect(args: InspectArgs) -> anyhow::Result<()> {
     let current = head.current().map(snapshot_json);
     let tables: Vec<Json> = tables.iter().map(|(name, rows)| json!({"name": name, "rows": rows})).collect();
     let document = json!({
-        "location": store.location(), "owner": head.owner.path(), "epoch": head.epoch, "current": current,
+        "location": store.location(), "owner": head.owner.path(), "seededFrom": head.seeded_from, "epoch": head.epoch, "current": current,
         "snapshots": head.snapshots.len(), "holder": head.holder, "handledRequests": head.handled.len(), "tables": tables,
     });
     print_document(&document, args.output)
@@ -80,6 +80,12 @@ fn count_tables(mut memory: MemoryWorker) -> anyhow::Result<Vec<(String, i64)>> 
 fn people(store: &AgentStore, head: &Head, tables: &[(String, i64)]) -> anyhow::Result<()> {
     line(&format!("location   {}", store.location()))?;
     line(&format!("owner      {}", head.owner.path()))?;
+    if let Some(seed) = &head.seeded_from {
+        line(&format!(
+            "seed       snapshot {} of {}/{}, {}",
+            seed.snapshot, seed.namespace, seed.name, seed.at
+        ))?;
+    }
     line(&format!("epoch      {}", head.epoch))?;
     if let Some(holder) = &head.holder {
         line(&format!(

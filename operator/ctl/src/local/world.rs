@@ -164,7 +164,9 @@ impl World {
 
     fn environment(&self) -> Environment {
         let hold = self.desk.annotations(self.namespace(), None).remove(HOLD);
-        Environment { hold, ..Environment::default() }
+        let charter = self.agent.spec.charter.as_deref().unwrap_or_default();
+        let charter_sha256 = Some(cicada_contract::text::sha256_hex(charter));
+        Environment { hold, charter_sha256, ..Environment::default() }
     }
 
     /// The agent's part of its store.

@@ -139,3 +139,27 @@ fn by_the_name_of_a_kubectl_plugin_the_help_says_so() {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+#[test]
+fn an_agent_of_the_folder_starts_from_the_memory_of_another() {
+    let folder = Folder::after(2);
+    let snapshot = folder.snapshots()[0].clone();
+    let seed = format!("  memory: {{seedFrom: {{name: clerk, snapshot: {snapshot}}}}}\n");
+    folder.manifest("heir", VISIT, &seed);
+    folder.cycle();
+    let count = folder.run(&["query", "shop/heir", "SELECT count(*) FROM visits", "-o", "csv"]).must();
+    assert_eq!(count.lines().nth(1), Some("2"));
+    assert_eq!(folder.ask("SELECT count(*) FROM visits"), "3");
+    let told = folder.run(&["inspect", "shop/heir"]).must();
+    assert!(told.contains(&format!("snapshot {snapshot} of shop/clerk")), "{told}");
+    // A name that has no memory is told with what to do.
+    folder.manifest("stray", VISIT, "  memory: {seedFrom: {name: clark}}\n");
+    let ran = run(&["local", &folder.path().display().to_string(), "--once"]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+    assert!(
+        format!("{}{}", ran.out, ran.err).contains("shop/clark, which has no memory"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+}

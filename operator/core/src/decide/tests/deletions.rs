@@ -65,6 +65,31 @@ fn an_agent_whose_memory_can_not_be_deleted_goes_and_tells() {
     assert!(w.log.last().unwrap().ends_with("it took longer than 10 minutes"), "{:?}", w.log);
 }
 
+/// The operator's Role goes with its namespace: the finalizer must be off before.
+#[test]
+fn an_agent_of_a_namespace_that_ends_is_let_go_at_once() {
+    let told = "abandon /store/n/a; to remove it: rm -r /store/n/a: its namespace is being deleted";
+    let mut alive = deleted();
+    alive.agent.metadata.deletion_timestamp = None;
+    let mut leaving = deleted();
+    leaving.delete_job = Some(delete_job(None));
+    for mut w in [alive, leaving] {
+        assert!(deletion::is_kept(&w.agent));
+        w.environment.namespace_ends = true;
+        w.at("2026-12-01T08:00:01Z");
+        assert!(!deletion::is_kept(&w.agent));
+        assert_eq!(w.log.last().unwrap(), told);
+        let before = w.log.len();
+        w.at("2026-12-01T08:00:02Z");
+        assert!(!deletion::is_kept(&w.agent) && w.log.len() == before, "once, and not put back: {:?}", w.log);
+    }
+    let mut gone = deleted();
+    gone.delete_job = Some(delete_job(Some(JobEnd { complete: true, attempts: 1, ..JobEnd::default() })));
+    gone.environment.namespace_ends = true;
+    gone.at("2026-12-01T08:00:01Z");
+    assert!(!deletion::is_kept(&gone.agent) && !gone.log.iter().any(|l| l.starts_with("abandon")));
+}
+
 #[test]
 fn retain_is_the_default_and_a_change_of_mind_counts() {
     let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");

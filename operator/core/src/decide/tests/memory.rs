@@ -206,3 +206,56 @@ fn nothing_is_looked_for_where_a_cycle_will_look() {
         assert!(!w.log.iter().any(|l| l == "look"), "{:?}", w.log);
     }
 }
+
+/// A typo in the manifest stops the agent before it goes on from what was to be left; one of a person's own request
+/// is that person's to mend.
+#[test]
+fn a_snapshot_that_is_not_there_stalls_only_where_the_manifest_names_it() {
+    let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+    w.at("2026-12-01T06:00:00Z").at("2026-12-01T07:00:00Z").done();
+    w.request("by-hand", &json!({"restore": {"snapshot": "9-9-x"}}));
+    w.at("2026-12-01T08:00:00Z").fail(FailureClass::SnapshotMissing);
+    let failed = w.cycles.iter().find(|c| c.metadata.name.as_deref() == Some("by-hand")).unwrap();
+    assert_eq!(failed.status.clone().unwrap().reason.as_deref(), Some("SnapshotMissing"));
+    assert_eq!((w.state(), w.status().consecutive_failures), (State::Idle, None));
+
+    let restore = |snapshot: &str| {
+        serde_json::from_value(json!({"restoreFrom": {"snapshot": snapshot}, "deletionPolicy": "Retain"}))
+            .unwrap()
+    };
+    w.agent.spec.memory = restore("9-9-x");
+    w.agent.spec.failed_cycles_history_limit = Some(0);
+    w.at("2026-12-01T09:00:00Z").fail(FailureClass::SnapshotMissing);
+    let ready = conditions::find(&w.status().conditions, "Ready").unwrap().clone();
+    assert_eq!((w.state(), ready.reason.as_str()), (State::Stalled, "SnapshotMissing"));
+    let jobs = w.jobs_made.len();
+    w.at("2026-12-02T07:00:00Z").at("2026-12-02T08:00:00Z");
+    assert_eq!(
+        w.jobs_made.len(),
+        jobs,
+        "neither the slot nor the same restore again, though its cycle is pruned"
+    );
+    w.agent.spec.memory = restore("1-0-x");
+    w.agent.metadata.generation = Some(2);
+    // The slot that had waited, and the restore.
+    w.at("2026-12-02T09:00:00Z").done();
+    w.done();
+    assert_eq!(w.status().memory.unwrap().applied_restore.as_deref(), Some("1-0-x/"));
+    assert_eq!(conditions::find(&w.status().conditions, "Stalled"), None);
+}
+
+#[test]
+fn an_agent_is_not_its_own_seed() {
+    let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+    let seed = |from: serde_json::Value| serde_json::from_value(json!({"seedFrom": from})).unwrap();
+    for own in [json!({"name": "a"}), json!({"name": "a", "namespace": "n"})] {
+        w.agent.spec.memory = seed(own);
+        w.at("2026-12-01T06:00:00Z");
+        assert_eq!(w.state(), State::Stalled);
+    }
+    w.agent.spec.memory = seed(json!({"name": "a", "namespace": "elsewhere"}));
+    w.at("2026-12-01T06:00:00Z");
+    assert_eq!(w.state(), State::Idle);
+    let config = plan::plan_config(&w.agent, &w.defaults).unwrap();
+    assert_eq!(config.memory.seed_from.unwrap().namespace, "elsewhere");
+}

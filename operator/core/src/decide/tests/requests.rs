@@ -1,5 +1,7 @@
 //! Requests, messages, restores and deliveries: once each, in their order.
 
+use cicada_contract::report::{CharterReport, CharterSource};
+
 use super::*;
 
 #[test]
@@ -164,4 +166,64 @@ fn a_delivery_takes_no_request_along_and_says_nothing_about_the_work() {
     // A person's cycle that calls itself a delivery is a cycle.
     w.request("sly", &json!({"triggers": [{"type": "Delivery"}]}));
     assert!(!w.views().last().unwrap().is_delivery());
+}
+
+/// In force is what was approved over the manifest's text, and no longer than that text stands.
+#[test]
+fn a_charter_in_force_beside_the_manifests_is_told_until_either_changes() {
+    let sha256 = |text: &str| cicada_contract::text::sha256_hex(text);
+    let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+    w.agent.spec.charter = Some("Watch prices.".into());
+    w.at("2026-12-01T06:00:00Z").at("2026-12-01T07:00:00Z");
+    let told = |source, text: &str| {
+        let charter = CharterReport { source, hash: sha256(text), base: sha256("Watch prices.") };
+        CycleReport { charter: Some(charter), ..CycleReport::new(CycleResult::Done) }
+    };
+    let diverged = |w: &World| conditions::is_true(&w.status().conditions, "CharterDiverged");
+    w.end(&told(CharterSource::Manifest, "Watch prices."));
+    assert!(!diverged(&w));
+    for (day, source) in [(2, CharterSource::Person), (3, CharterSource::Agent)] {
+        w.at(&format!("2026-12-0{day}T07:00:00Z")).end(&told(source, "Watch prices daily."));
+        assert!(diverged(&w), "{:?}", w.status());
+    }
+    let message = conditions::find(&w.status().conditions, "CharterDiverged").unwrap().message.clone();
+    assert!(message.contains(&sha256("Watch prices daily.")[..10]), "{message}");
+    // A cycle that fails, and one that found its request handled, say nothing about it.
+    w.at("2026-12-04T07:00:00Z").fail(FailureClass::Timeout);
+    w.at("2026-12-05T07:00:00Z").end(&CycleReport::new(CycleResult::AlreadyHandled));
+    assert!(diverged(&w));
+    // What was approved is committed: the edit is in force, and it is the same text.
+    let mut committed = w.clone();
+    committed.agent.spec.charter = Some("Watch prices daily.".into());
+    committed.at("2026-12-05T08:00:00Z");
+    // Another edit wins as well, before any cycle.
+    w.agent.spec.charter = Some("Watch stocks.".into());
+    w.at("2026-12-05T08:00:00Z");
+    for (w, text) in [(&committed, "Watch prices daily."), (&w, "Watch stocks.")] {
+        let charter = w.status().charter.unwrap();
+        assert_eq!(
+            (charter.source, charter.hash),
+            (cicada_crds::status::CharterSource::Manifest, sha256(text))
+        );
+        assert!(!diverged(w));
+        assert!(w.log.iter().any(|l| l.starts_with("note CharterEdited")), "{:?}", w.log);
+    }
+}
+
+/// A cycle that only delivers or restores, or that had nothing to do, took the agent's own schedules away.
+#[test]
+fn only_who_looked_at_them_speaks_about_an_agents_own_schedules() {
+    let keys = |w: &World| w.status().agent_schedules.into_iter().map(|s| s.key).collect::<Vec<_>>();
+    let mut w = with_own_schedule("0 9 * * 1");
+    w.agent.spec.run_token = Some("again".into());
+    w.at("2026-12-01T08:00:00Z").end(&CycleReport::new(CycleResult::AlreadyHandled));
+    assert_eq!(keys(&w), ["later"]);
+    w.request("back", &json!({"restore": {"snapshot": "1-0-x"}}));
+    w.at("2026-12-01T08:01:00Z").end(&CycleReport::new(CycleResult::Done));
+    assert_eq!(keys(&w), ["later"], "one of a release that does not tell");
+    w.request("back-again", &json!({"restore": {"snapshot": "1-0-x"}}));
+    let charter = CharterReport { source: CharterSource::Manifest, hash: String::new(), base: String::new() };
+    w.at("2026-12-01T08:02:00Z")
+        .end(&CycleReport { charter: Some(charter), ..CycleReport::new(CycleResult::Done) });
+    assert_eq!(keys(&w), [""; 0], "one that has read the older ledger");
 }

@@ -6,6 +6,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+use cicada_contract::report::{CharterReport, CharterSource};
+
 use super::*;
 use crate::argo_tests::health;
 
@@ -133,6 +135,22 @@ fn situations() -> Vec<Situation> {
             "False/StoreMoved",
             "Degraded",
             "Failed",
+        ),
+        row(
+            "another charter in force",
+            |w| {
+                let sha256 = cicada_contract::text::sha256_hex;
+                w.at(SEVEN);
+                let mut report = CycleReport::new(CycleResult::Done);
+                let (hash, base) = (sha256("approved"), sha256(""));
+                report.charter = Some(CharterReport { source: CharterSource::Person, hash, base });
+                w.end(&report);
+                assert!(conditions::is_true(&w.status().conditions, "CharterDiverged"));
+            },
+            State::Idle,
+            "True/Ready",
+            "Healthy",
+            "Current",
         ),
         row(
             "suspended",

@@ -133,3 +133,18 @@ fn a_clock_that_steps_an_hour_starts_no_burst() {
     minutes(&mut w, 3);
     assert_eq!(w.jobs_made.len(), 5, "07:20");
 }
+
+#[test]
+fn an_own_schedule_is_among_the_coming_slots_and_catches_up_nothing_of_a_suspension() {
+    let mut w = with_own_schedule("0 * * * *");
+    w.at("2026-12-01T07:10:00Z");
+    assert_eq!(w.status().next_schedule_time, Some(ts("2026-12-01T08:00:00Z")));
+    w.agent.spec.suspend = Some(true);
+    w.at("2026-12-01T07:30:00Z");
+    w.agent.spec.suspend = None;
+    w.at("2026-12-01T08:30:00Z");
+    assert_eq!(w.jobs_made.len(), 1, "the slot of eight passed in the suspension");
+    w.at("2026-12-01T09:00:00Z");
+    assert_eq!(w.jobs_made.len(), 2);
+    assert_eq!(w.status().last_schedule_time, Some(ts("2026-12-01T09:00:00Z")));
+}

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use cicada_contract::report::{AgentSchedule, Ask, Pending, PhaseTime, TableChange, Usage};
+use cicada_contract::report::{
+    AgentSchedule, Ask, CharterReport, CharterSource, Pending, PhaseTime, TableChange, Usage,
+};
 use cicada_crds::generate;
 use serde_json::Value;
 
@@ -33,6 +35,7 @@ fn report() -> CycleReport {
             persisted_at: Some(1_796_108_460),
             adopted: true,
             counted: true,
+            seeded_from: Some("old/clerk 3-1-a".into()),
         }),
         tables: vec![TableChange {
             name: "prices".into(),
@@ -58,6 +61,11 @@ fn report() -> CycleReport {
             schedule: "0 9 * * 1".into(),
             time_zone: Some("Europe/Berlin".into()),
         }],
+        charter: Some(CharterReport {
+            source: CharterSource::Person,
+            hash: "of the text in force".into(),
+            base: cicada_contract::text::sha256_hex(""),
+        }),
         asks: vec![ask("charter-1", "charter"), ask("question-1", "human")],
         warnings: vec!["a warning".into()],
         ..CycleReport::new(CycleResult::Done)
@@ -110,7 +118,10 @@ fn agent_statuses() -> Vec<(Value, Value)> {
         "memory": {
             "store": "file:///store", "snapshot": "4-0-new", "epoch": 4, "size": 3 << 20, "archiveSize": 1 << 20,
             "tables": 2, "persistedAt": "2026-12-01T07:01:00Z", "checkedAt": "2026-12-01T07:01:00Z",
-            "summary": "3.0 MiB, 2 tables",
+            "seededFrom": "old/clerk 3-1-a", "summary": "3.0 MiB, 2 tables",
+        },
+        "charter": {
+            "source": "Person", "hash": "of the text in force", "base": cicada_contract::text::sha256_hex(""),
         },
         "delivery": {
             "inbox": 1, "outbox": 2, "attempts": 0, "since": "2026-12-01T07:01:00Z", "next": "2026-12-01T07:02:00Z",

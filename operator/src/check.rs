@@ -1,0 +1,69 @@
+//! `helm test`: whether what was installed can do its work, seen with its own rights.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use cicada_crds::PersistentAgent;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client, api::ListParams, core::DeserializeGuard};
+
+use crate::{args::InstallationArgs, config::Config, foreign, schema};
+
+/// Time in which a fresh installation gets its leader.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Time between two looks.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Runs the command.
+pub fn run(args: InstallationArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(check(&args))
+}
+
+async fn check(args: &InstallationArgs) -> anyhow::Result<ExitCode> {
+    let config = Config::load(args.config.as_deref())?;
+    let client = Client::try_default().await.context("found no way to the API server")?;
+    let missing =
+        schema::missing(&schema::served(&client).await.context("could not read the served schema")?);
+    if !missing.is_empty() {
+        bail!(
+            "the installed definitions lack {}: apply those of this release (cicada-operator crds)",
+            missing.join(", ")
+        );
+    }
+    let namespaces: Vec<&str> =
+        args.watch_namespaces.iter().map(String::as_str).filter(|n| !n.is_empty()).collect();
+    let mut scopes: Vec<Api<DeserializeGuard<PersistentAgent>>> =
+        namespaces.iter().map(|n| Api::namespaced(client.clone(), n)).collect();
+    if scopes.is_empty() {
+        scopes.push(Api::all(client.clone()));
+    }
+    for scope in scopes {
+        scope.list(&ListParams::default().limit(1)).await.context("could not list agents")?;
+    }
+    let leader = leader(&client, args).await?;
+    let store =
+        if config.defaults.store.is_some() { "a default store is set" } else { "no default store is set" };
+    tracing::info!("the definitions are current, agents can be listed, {leader} leads, {store}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Who holds the Lease and renews it.
+async fn leader(client: &Client, args: &InstallationArgs) -> anyhow::Result<String> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &args.namespace);
+    let find = async {
+        loop {
+            let lease = leases.get_opt(&args.lease).await.context("could not read the Lease")?;
+            let spec = lease.and_then(|l| l.spec);
+            if foreign::is_alive(spec.as_ref(), Timestamp::now()) {
+                return anyhow::Ok(spec.and_then(|s| s.holder_identity).unwrap_or_default());
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, find)
+        .await
+        .context("no replica holds the Lease: see the operator's log")?
+}
