@@ -6,7 +6,9 @@ use std::io;
 /// Limits that hold from the first byte a worker reads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Virtual memory in bytes: the backstop behind SQLite's own heap limit.
+    /// Virtual memory in bytes: the backstop behind SQLite's own heap limit. Linux only: macOS counts what a
+    /// program maps before its main, and refuses to set less.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "see above"))]
     pub(crate) address_space: u64,
     /// Largest file in bytes.
     pub(crate) file_size: u64,
@@ -17,6 +19,7 @@ pub(crate) struct Limits {
 /// Sets them. A worker never needs more than its three files, its pipes and a few for loading.
 pub(crate) fn apply(limits: Limits) -> io::Result<()> {
     let wanted = [
+        #[cfg(target_os = "linux")]
         (libc::RLIMIT_AS, limits.address_space),
         (libc::RLIMIT_FSIZE, limits.file_size),
         (libc::RLIMIT_CPU, limits.cpu_seconds),

@@ -188,6 +188,35 @@ pub(crate) fn find_changes_of_people(c: &Connection, cycle: &str, now: Timestamp
     Ok(())
 }
 
+/// Makes one event of all those of a card before `before`: what is known of a card is what its events add up to,
+/// so none may go whose values the later ones do not repeat.
+pub(crate) fn fold_events(c: &Connection, before: &str) -> Result<(), Fault> {
+    let mut old: BTreeMap<String, (Vec<i64>, Map<String, Json>)> = BTreeMap::new();
+    let mut statement = c.prepare_cached(
+        "SELECT event_id, card_id, change_json FROM card_events WHERE at < ?1 ORDER BY event_id",
+    )?;
+    let mut rows = statement.query([before])?;
+    while let Some(row) = rows.next()? {
+        let (ids, values) = old.entry(row.get(1)?).or_default();
+        ids.push(row.get(0)?);
+        values.extend(change(&row.get::<_, String>(2)?));
+    }
+    let mut update = c.prepare_cached("UPDATE card_events SET change_json = ?2 WHERE event_id = ?1")?;
+    let mut delete = c.prepare_cached("DELETE FROM card_events WHERE event_id = ?1")?;
+    for (mut ids, values) in old.into_values() {
+        let Some(last) = ids.pop().filter(|_| !ids.is_empty()) else { continue };
+        update.execute(params![last, serde_json::to_string(&values).unwrap_or_default()])?;
+        for id in ids {
+            delete.execute([id])?;
+        }
+    }
+    Ok(())
+}
+
+fn change(json: &str) -> Map<String, Json> {
+    serde_json::from_str(json).unwrap_or_default()
+}
+
 /// Each card as its events leave it.
 fn known(c: &Connection) -> Result<BTreeMap<String, Map<String, Json>>, Fault> {
     let mut known: BTreeMap<String, Map<String, Json>> = BTreeMap::new();
@@ -195,10 +224,44 @@ fn known(c: &Connection) -> Result<BTreeMap<String, Map<String, Json>>, Fault> {
     let rows = statement.query_map([], |r| Ok((r.get::<_, String>(0)?, r.get::<_, String>(1)?)))?;
     for row in rows {
         let (card, change) = row?;
-        known
-            .entry(card)
-            .or_default()
-            .extend(serde_json::from_str::<Map<String, Json>>(&change).unwrap_or_default());
+        known.entry(card).or_default().extend(self::change(&change));
     }
     Ok(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An event that went for its age alone would make an old card look as if a person had just written it.
+    #[test]
+    fn what_is_known_of_a_card_outlives_its_old_events() {
+        let c = Connection::open_in_memory().unwrap();
+        super::super::schema::migrate(&c).unwrap();
+        c.execute(
+            "INSERT INTO cards VALUES ('k', 'write', '', 'done', 0, NULL, NULL, NULL, '2025', '2026', '2026')",
+            [],
+        )
+        .unwrap();
+        let now = |year: u16| format!("{year}-12-01T00:00:00Z").parse::<Timestamp>().unwrap();
+        find_changes_of_people(&c, "c1", now(2024)).unwrap();
+        for (year, status) in [(2025, "doing"), (2026, "done")] {
+            c.execute("UPDATE cards SET status = ?1", [status]).unwrap();
+            find_changes_of_people(&c, "c2", now(year)).unwrap();
+        }
+        let events = || -> Vec<(String, String)> {
+            let mut all = c.prepare("SELECT at, change_json FROM card_events ORDER BY event_id").unwrap();
+            all.query_map([], |r| Ok((r.get(0)?, r.get(1)?))).unwrap().map(Result::unwrap).collect()
+        };
+        assert_eq!(events().len(), 3);
+        let before = known(&c).unwrap();
+        for _ in 0..2 {
+            fold_events(&c, &now(2026).to_string()).unwrap();
+            assert_eq!(events().len(), 2, "those of 2024 and 2025 are one");
+            assert_eq!(known(&c).unwrap(), before);
+        }
+        assert!(events()[0].0.starts_with("2025") && events()[1].1.contains("done"));
+        find_changes_of_people(&c, "c3", now(2026)).unwrap();
+        assert_eq!(events().len(), 2, "nobody has changed anything");
+    }
 }

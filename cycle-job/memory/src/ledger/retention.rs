@@ -33,6 +33,7 @@ pub(crate) fn apply(c: &Connection, keep: &Retention, size_limit: u64, now: Time
     ] {
         c.execute(sql, [before(seconds)])?;
     }
+    super::cards::fold_events(c, &before(keep.cycles))?;
     drop_results(c, "created_at < ?1", &before(keep.tool_results), "retention")?;
     shrink(c, size_limit)?;
     // What a row names (again) is not dropped.
