@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::executor::Executor;
-use crate::people::{AgentFile, AgentSecret, Channel, Contact, Http, Inbound, McpServer, Skill};
+use crate::people::{
+    AgentFile, AgentSecret, Channel, Contact, Http, Inbound, McpServer, PEERS_MAX, Peer, Skill,
+};
 use crate::pod::Pod;
 use crate::status::PersistentAgentStatus;
 use crate::store::{Memory, Store};
@@ -97,6 +99,10 @@ pub struct PersistentAgentSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "KnownContacts"))]
     pub inbound: Option<Inbound>,
+    /// Other agents with which the agent exchanges messages. Each must name the other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = PEERS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub peers: Vec<Peer>,
     /// MCP servers whose tools the model may call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]

@@ -26,6 +26,9 @@ pub fn definitions() -> Vec<Value> {
     let name_rule = json!([{
         "rule": format!("self.metadata.name.size() <= {AGENT_NAME_MAX}"),
         "message": format!("metadata.name must have at most {AGENT_NAME_MAX} characters: names of cycles and Jobs are made from it"),
+    }, {
+        "rule": "!has(self.spec.peers) || self.spec.peers.all(p, p.name != self.metadata.name)",
+        "message": "an agent can't be its own peer",
     }]);
     vec![finish(&PersistentAgent::crd(), Some(&name_rule)), finish(&AgentCycle::crd(), None)]
 }

@@ -27,6 +27,24 @@ pub struct Contact {
     pub may_instruct: Option<bool>,
 }
 
+/// Most peers of an agent.
+pub const PEERS_MAX: u32 = 16;
+/// Default of `peers[].messagesPerDay`.
+pub const PEER_MESSAGES_PER_DAY: u32 = 20;
+
+/// Another agent of the same namespace and the same store. Messages go where both manifests name each other.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Peer {
+    /// Its name.
+    #[schemars(length(min = 1, max = 52), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    pub name: String,
+    /// Messages to it in a day; 0 = no bound of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 1000), extend("default" = PEER_MESSAGES_PER_DAY))]
+    pub messages_per_day: Option<u32>,
+}
+
 /// Who may write to the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum Inbound {

@@ -59,7 +59,7 @@ async fn whole(cx: &Context, claim: &mut Claim) -> Result<CycleReport, Failure> 
     let finished = work(cx, claim).await?;
     let delivered = cx.phase("deliver", deliver(cx, claim, &finished.left.outbox)).await;
     cx.phase("collect", collect(cx, claim, &finished.left.dropped_blobs)).await;
-    Ok(report(cx, claim, finished, delivered.pending))
+    Ok(report(cx, claim, finished, delivered))
 }
 
 /// The phases between the epoch that was raised and the snapshot that is current.
@@ -85,7 +85,7 @@ async fn recovered(cx: &Context, claim: &mut Claim, snapshot: &Snapshot) -> Cycl
     if let Err(error) = claim.writer.release(cx.now()).await {
         return failed(cx, Failure::new(error.class(), crate::failure::chain(&error)), Some(claim));
     }
-    recovered_report(cx, claim, snapshot, stored, delivered.pending)
+    recovered_report(cx, claim, snapshot, stored, delivered)
 }
 
 /// Reads what the last cycle left, without acquiring anything.

@@ -51,6 +51,9 @@ pub async fn act(
     let namespace = agent.namespace().unwrap_or_default();
     match action {
         Action::CreateCycle { name, spec } => create_cycle(context, agent, &name, *spec).await,
+        Action::WakePeer { peer, uid, name, spec } => {
+            wake_peer(context, &Key::new(&namespace, &peer), &uid, &name, *spec).await
+        }
         Action::StartJob { lead, joined } => {
             start_job(context, agent, cycles, &lead, &joined, Purpose::Cycle).await
         }
@@ -113,6 +116,26 @@ async fn create_cycle(
     };
     context.index().put_cycle(&made, Timestamp::now());
     Ok(())
+}
+
+/// Makes the cycle in which another agent reads what this one sent it. One that is refused (by a quota, say) must
+/// not keep the sender from going on: the message is in the inbox, and the next cycle reads it.
+async fn wake_peer(
+    context: &Context,
+    peer: &Key,
+    uid: &str,
+    name: &str,
+    spec: cicada_crds::AgentCycleSpec,
+) -> Result<(), Error> {
+    let found = { context.index().agent(peer) };
+    let Some(agent) = found.filter(|a| a.uid().as_deref() == Some(uid)) else { return Ok(()) };
+    match create_cycle(context, &agent, name, spec).await {
+        Err(error @ (Error::Forbidden { .. } | Error::Invalid { .. })) => {
+            tracing::warn!(agent = %peer, cycle = name, error = %error, "a peer could not be woken; it reads its messages at its next cycle");
+            Ok(())
+        }
+        other => other,
+    }
 }
 
 /// Writes the whole status of a cycle. The UID keeps it off another object of the same name.

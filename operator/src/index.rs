@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use cicada_crds::{AgentCycle, PersistentAgent};
-use cicada_operator_core::{observed::CycleView, spec::OperatorDefaults};
+use cicada_operator_core::{observed::CycleView, peers::PeerView, spec::OperatorDefaults};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
@@ -153,6 +153,13 @@ impl Index {
     /// The agent of this key, without its long texts.
     pub fn agent(&self, key: &Key) -> Option<Arc<PersistentAgent>> {
         self.agents.get(key).and_then(StoredAgent::agent)
+    }
+
+    /// The agents that this one's manifest names as peers, as far as they are there.
+    pub fn peers(&self, agent: &PersistentAgent, defaults: &OperatorDefaults) -> Vec<PeerView> {
+        let namespace = agent.namespace().unwrap_or_default();
+        let peers = agent.spec.peers.iter().filter_map(|p| self.agent(&Key::new(&namespace, &p.name)));
+        peers.map(|peer| PeerView::new(agent, &peer, defaults)).collect()
     }
 
     /// Keys of all agents, and of all that cycles refer to.

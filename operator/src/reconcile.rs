@@ -110,6 +110,7 @@ async fn observe_and_decide(
             shares_credentials: index.shares_credentials(key, &context.config.defaults),
             charter_sha256: index.charter_sha256(key),
             namespace_ends: context.spaces.is_ending(&key.namespace),
+            peers: index.peers(agent, &context.config.defaults),
         };
         (index.cycles(key, &uid), environment, active.as_ref().is_some_and(|c| index.job_vanished(c)))
     };

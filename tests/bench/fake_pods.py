@@ -2,7 +2,8 @@
 """Ends every pending pod that a Job made, so that a control plane without nodes can be measured.
 
 usage: fake_pods.py SERVER TOKEN [SECONDS-UNTIL-END]
-A pod succeeds with a report as its termination message; one with the label fake=stay stays as it is.
+A pod succeeds with a report as its termination message; one with the label fake=stay stays as it is, and one with
+fake-wakes=AGENT has sent that agent a message.
 """
 import http.client
 import json
@@ -29,10 +30,12 @@ def headers(kind="application/json"):
 
 
 def report(pod):
-    agent = pod["metadata"].get("labels", {}).get("cicada.dev/agent", "")
+    labels = pod["metadata"].get("labels", {})
+    agent = labels.get("cicada.dev/agent", "")
     epoch = epochs[agent] = epochs.get(agent, 0) + 1
     return json.dumps({
         "version": 1, "result": "done", "outcome": "done", "attempt": 1,
+        "wakes": [w for w in [labels.get("fake-wakes")] if w],
         "memory": {"snapshot": "%d-0-fake" % epoch, "epoch": epoch, "size": 4096, "archiveSize": 512, "tables": 1,
                    "persistedAt": int(time.time())},
     })

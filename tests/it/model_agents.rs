@@ -18,17 +18,25 @@ struct Example {
 
 impl Example {
     fn new(name: &str) -> Self {
+        Self::of(name, &[name])
+    }
+
+    /// With the conversations of several agents; queries go to the first.
+    fn of(name: &str, conversations: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for entry in std::fs::read_dir(root().join("crds/examples/model").join(name)).unwrap() {
             let path = entry.unwrap().path();
             std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
         }
-        let script = std::fs::read(root().join(format!("tests/conversations/{name}.json"))).unwrap();
-        let conversation: Conversation = serde_json::from_slice(&script).unwrap();
+        let conversation = |name: &&str| -> Conversation {
+            let script = std::fs::read(root().join(format!("tests/conversations/{name}.json"))).unwrap();
+            serde_json::from_slice(&script).unwrap()
+        };
+        let conversations: Vec<_> = conversations.iter().map(conversation).collect();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let agent = conversation.agent.clone();
-        let server = runtime.block_on(ModelServer::start([conversation])).unwrap();
+        let agent = conversations[0].agent.clone();
+        let server = runtime.block_on(ModelServer::start(conversations)).unwrap();
         Self { folder, agent, server, _runtime: runtime }
     }
 
@@ -112,6 +120,21 @@ fn inbox_triage_answers_contacts_makes_cards_and_asks() {
     let outbox = example.ledger("SELECT to_address FROM outbox");
     assert_eq!(outbox, [serde_json::json!({"to_address": "anna@example.org"})], "nobody but contacts");
     assert_eq!(example.ledger("SELECT state FROM human_requests").len(), 1);
+    no_mount_is_left(&example);
+}
+
+#[test]
+#[ignore = "runs cicadactl: tests/run"]
+fn tea_desk_asks_another_agent_and_tells_the_customer() {
+    let example = Example::of("tea-desk", &["tea-desk", "tea-stock"]);
+    let out = example.once();
+    assert!(out.contains("12 packs of green tea"), "the answer is on the console:\n{out}");
+    assert_eq!(example.memory("SELECT status FROM questions"), [serde_json::json!({"status": "answered"})]);
+    let sent = example.ledger("SELECT channel, to_address FROM outbox ORDER BY created_at");
+    let row = |channel: &str, to: &str| serde_json::json!({"channel": channel, "to_address": to});
+    assert_eq!(sent, [row("Peer", "stock"), row("console", "anna@example.org")]);
+    let woken = example.ledger("SELECT count(*) AS n FROM cycles WHERE triggers_json LIKE '%\"Peer\"%'");
+    assert_eq!(woken[0]["n"], 1, "one answer, one cycle");
     no_mount_is_left(&example);
 }
 

@@ -22,10 +22,12 @@ pub use self::{
     limits::{CharterPolicy, Limits, SelfManagement},
     memory::{MemoryConfig, OnCorrupt, Retention, SeedFrom},
     provisions::{
-        AllowedHost, Channel, FileSource, Http, Inbound, McpServer, PlanContact, PlanFile, PlanSchedule,
-        PlanSecret, PlanSkill,
+        AllowedHost, Channel, FileSource, Http, Inbound, McpServer, PlanContact, PlanFile, PlanPeer,
+        PlanSchedule, PlanSecret, PlanSkill,
     },
-    run::{CycleIdentity, Expect, Mode, OWN_SCHEDULE, PlanMessage, PlanRun, Trigger, TriggerKind},
+    run::{
+        CycleIdentity, Expect, Mode, OWN_SCHEDULE, PeerProblem, PlanMessage, PlanRun, Trigger, TriggerKind, UnreachablePeer,
+    },
     store::{S3Config, StoreConfig},
 };
 use crate::text::sha256_hex;
@@ -38,6 +40,12 @@ pub const CONFIG_MAX_BYTES: usize = 900 * 1024;
 pub const MESSAGES_MAX_BYTES: usize = 128 * 1024;
 /// Most cycles that one lead takes along.
 pub const JOINED_MAX: usize = 32;
+
+/// Channel of messages between agents. No channel of a manifest can have this name.
+pub const PEER_CHANNEL: &str = "Peer";
+/// Messages between agents carry how many of them came one upon the other; above this they are delivered and
+/// wake nobody, so that two agents can't keep each other awake.
+pub const HOPS_MAX: u32 = 6;
 
 /// Both parts together, as the cycle job works with them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -140,6 +148,9 @@ pub struct PlanConfig {
     /// Who may write to the agent.
     #[serde(default)]
     pub inbound: Inbound,
+    /// Agents with which this one exchanges messages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<PlanPeer>,
     /// MCP servers whose tools the model may call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mcp_servers: Vec<McpServer>,
@@ -171,10 +182,16 @@ impl PlanConfig {
             files: vec![],
             channels: BTreeMap::new(),
             inbound: Inbound::default(),
+            peers: vec![],
             mcp_servers: vec![],
             secrets: vec![],
             http: Http::default(),
         }
+    }
+
+    /// The peer of this name, if the manifest names it.
+    pub fn peer(&self, name: &str) -> Option<&PlanPeer> {
+        self.peers.iter().find(|p| p.name == name)
     }
 
     /// The bytes of the ConfigMap and their SHA-256. The same config always gives the same bytes.

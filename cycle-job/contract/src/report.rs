@@ -9,6 +9,8 @@ use crate::text::{cut, printable};
 pub const REPORT_VERSION: u32 = 1;
 /// The kubelet cuts a termination message here; a report that is cut is not JSON any more.
 pub const REPORT_MAX_BYTES: usize = 4096;
+/// Most peers of an agent, all of whom one cycle may wake.
+pub const PEERS_MAX: usize = 16;
 /// Most tables in the report: the ones with the most changes.
 pub const REPORT_TABLES: usize = 10;
 
@@ -50,6 +52,9 @@ pub struct CycleReport {
     /// What still waits.
     #[serde(default)]
     pub pending: Pending,
+    /// Peers that this cycle delivered a message to which shall wake them, each once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wakes: Vec<String>,
     /// Milliseconds of each phase, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseTime>,
@@ -288,6 +293,7 @@ impl CycleReport {
             tables: vec![],
             usage: Usage::default(),
             pending: Pending::default(),
+            wakes: vec![],
             phases: vec![],
             sandbox: String::new(),
             agent_schedules: vec![],
@@ -406,6 +412,7 @@ mod tests {
                 summary: "\"".repeat(200),
             })
             .collect();
+        r.wakes = (0..PEERS_MAX).map(|n| format!("{n:a<52}")).collect();
         r.phases = (0..12).map(|n| PhaseTime { phase: format!("phase-{n}"), ms: u64::MAX }).collect();
         r.warnings = vec!["w\n".repeat(400); 40];
         r
@@ -419,6 +426,7 @@ mod tests {
         assert_eq!(back.class, Some(FailureClass::SqlitePersistenceUploadFailed));
         assert_eq!(back.memory.unwrap().epoch, u64::MAX);
         assert_eq!(back.agent_schedules.len(), 12, "what the operator must act on is kept");
+        assert_eq!(back.wakes.len(), PEERS_MAX, "a message that was delivered wakes its receiver");
         assert!(!json.contains('\u{1}') && !back.message.contains('\n'));
     }
 

@@ -2,11 +2,12 @@
 
 mod console;
 mod email;
+pub(crate) mod peer;
 pub mod webhook;
 
-use cicada_contract::plan::{Channel, SecretRef};
+use cicada_contract::plan::{Channel, PEER_CHANNEL, SecretRef};
 use cicada_memory::ledger::OutboxRow;
-use cicada_store::DeliveryOutcome;
+use cicada_store::{AgentStore, DeliveryOutcome};
 
 use crate::context::Context;
 use crate::secrets::{SecretError, SecretText};
@@ -23,16 +24,21 @@ pub struct Sent {
 /// The channels of one agent.
 pub struct Channels<'c> {
     cx: &'c Context,
+    /// The agent's own part of the store, in which its peers have theirs.
+    store: &'c AgentStore,
 }
 
 impl<'c> Channels<'c> {
     /// The channels of the plan.
-    pub fn open(cx: &'c Context) -> Self {
-        Self { cx }
+    pub fn open(cx: &'c Context, store: &'c AgentStore) -> Self {
+        Self { cx, store }
     }
 
     /// Sends one message once.
     pub async fn send(&self, row: &OutboxRow) -> Sent {
+        if row.message.channel == PEER_CHANNEL {
+            return peer::send(self.cx, self.store, row).await;
+        }
         let Some(channel) = self.cx.plan.config.channels.get(&row.message.channel) else {
             return Sent {
                 outcome: DeliveryOutcome::Failed,
@@ -68,10 +74,11 @@ impl<'c> Channels<'c> {
 
     /// True if the channel's receiver removes duplicates by our key, so that sending again is safe.
     pub fn removes_duplicates(&self, channel: &str) -> bool {
-        matches!(
-            self.cx.plan.config.channels.get(channel),
-            Some(Channel::Webhook { .. } | Channel::Email { .. })
-        )
+        channel == PEER_CHANNEL
+            || matches!(
+                self.cx.plan.config.channels.get(channel),
+                Some(Channel::Webhook { .. } | Channel::Email { .. })
+            )
     }
 }
 
@@ -93,6 +100,7 @@ pub(crate) mod tests {
                 body: "Milk fell by 12 %.\nBuy.".into(),
                 conversation: None,
                 attachments_json: None,
+                payload_json: None,
                 cycle: "price-watch-1".into(),
             },
             attempts: 0,

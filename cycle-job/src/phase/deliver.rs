@@ -3,12 +3,14 @@
 //! For each: claim (created once), send, receipt. A pod that dies between claim and receipt leaves an
 //! unknown outcome; only channels whose receivers remove duplicates by our key are then tried again.
 
+use std::collections::BTreeSet;
+
 use cicada_contract::report::Pending;
 use cicada_memory::ledger::{OutboxRow, OutboxState, OutboxUpdate};
 use cicada_store::{CLAIM_UNKNOWN_AFTER, Delivery, DeliveryOutcome, ReadHeadError, Receipt, StoreError};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::channel::{Channels, Sent};
+use crate::channel::{Channels, Sent, peer};
 use crate::context::Context;
 use crate::phase::acquire::Claim;
 use crate::shutdown::Stop;
@@ -25,6 +27,8 @@ const GIVE_UP_AFTER: SignedDuration = SignedDuration::from_hours(24);
 pub struct Delivered {
     /// What still waits, and what was given up.
     pub pending: Pending,
+    /// Peers whom a message wakes that has arrived, each once.
+    pub wakes: BTreeSet<String>,
     /// What is now known of each message, for the ledger. The next ingest would find out the same.
     pub outcomes: Vec<OutboxUpdate>,
 }
@@ -38,7 +42,7 @@ pub async fn deliver(cx: &Context, claim: &Claim, outbox: &[OutboxRow]) -> Deliv
     let mut waiting = vec![];
     match claim.store.list_outbox().await {
         Ok(known) => {
-            let channels = Channels::open(cx);
+            let channels = Channels::open(cx, &claim.store);
             for row in outbox {
                 let delivery = known.get(&row.message.id).cloned().unwrap_or_default();
                 waiting.extend(one(cx, claim, &channels, row, delivery, &mut done).await);
@@ -82,6 +86,7 @@ async fn one(
     }
     let outcome = update(row, &delivery, resend, cx.now())?;
     let waits_until = outcome.next_at;
+    done.wakes.extend(peer::wakes(row, &outcome));
     done.pending.failed += u32::from(outcome.state == OutboxState::Failed);
     done.outcomes.push(outcome);
     waits_until

@@ -53,6 +53,7 @@ fn told(cx: &Context, claim: &Claim, done: &Delivered, settled: usize) -> CycleR
     report.message = format!("{settled} messages settled, {} wait", done.pending.outbox);
     report.attempt = claim.attempt();
     report.pending = done.pending.clone();
+    report.wakes = done.wakes.iter().cloned().collect();
     report.phases = cx.times();
     report
 }

@@ -7,14 +7,14 @@
 use std::collections::BTreeSet;
 
 use cicada_contract::FailureClass;
-use cicada_contract::plan::PlanMessage;
+use cicada_contract::plan::{PEER_CHANNEL, PlanMessage};
 use cicada_memory::ledger::{BeginCycle, HumanAnswer, IncomingMessage, OutboxState};
 use cicada_memory::{LedgerWorker, MemoryWorker, WorkerError};
 use cicada_store::{InboxEntry, InboxError, InboxMessage, StoreError};
 use jiff::Timestamp;
 use tokio::task::block_in_place;
 
-use crate::channel::Channels;
+use crate::channel::{Channels, peer};
 use crate::context::Context;
 use crate::failure::{Classified, Failure};
 use crate::phase::acquire::{Claim, store_class};
@@ -72,7 +72,13 @@ async fn try_ingest(
             continue;
         }
         match claim.store.get_inbox(entry).await {
-            Ok(message) => sort(cx, entry, message, &mut messages, &mut answers),
+            Ok(message) => match peer::sender(&cx.plan.config, &message) {
+                Ok(peer) => sort(cx, entry, message, peer, &mut messages, &mut answers),
+                Err(why) => {
+                    let key = claim.store.quarantine(&entry.hash).await?;
+                    warnings.push(format!("a message was not read: {why}; it is now {key}"));
+                }
+            },
             Err(InboxError::Poison { why, .. }) => {
                 let key = claim.store.quarantine(&entry.hash).await?;
                 warnings.push(format!("an inbox object is no message ({why}); it is now {key}"));
@@ -132,6 +138,7 @@ fn sort(
     cx: &Context,
     entry: &InboxEntry,
     message: InboxMessage,
+    peer_agent: Option<String>,
     messages: &mut Vec<IncomingMessage>,
     answers: &mut Vec<HumanAnswer>,
 ) {
@@ -145,7 +152,7 @@ fn sort(
         from: message.from,
         to: message.to,
         conversation: message.conversation_id,
-        peer_agent: message.peer,
+        peer_agent,
         subject: message.subject,
         body: message.body,
         attachments_json: message.attachments.map(|a| a.to_string()),
@@ -158,7 +165,10 @@ fn sort(
 fn from_plan(cx: &Context, message: &PlanMessage) -> IncomingMessage {
     IncomingMessage {
         id: message.id.clone(),
-        channel: message.channel.clone(),
+        // A person's words don't come by the channel of agents, whatever their cycle says.
+        channel: Some(message.channel.clone())
+            .filter(|c| c != PEER_CHANNEL)
+            .unwrap_or_else(|| "cycle".into()),
         from: message.from.clone(),
         to: None,
         conversation: None,
@@ -185,7 +195,7 @@ pub(crate) async fn receipts(
     if deliveries.is_empty() {
         return Ok(0);
     }
-    let channels = Channels::open(cx);
+    let channels = Channels::open(cx, &claim.store);
     let pending = block_in_place(|| ledger.pending_outgoing())?;
     let ids: Vec<String> = deliveries.keys().cloned().collect();
     // A message that this ledger does not know at all is of a later snapshot: a pod that stood still until

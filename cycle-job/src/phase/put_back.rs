@@ -157,7 +157,7 @@ pub(crate) async fn adapt(
     block_in_place(|| {
         let messages: Vec<_> = carried.into_iter().map(|row| row.message).collect();
         ledger.add_outgoing(&messages, now)?;
-        let channels = Channels::open(cx);
+        let channels = Channels::open(cx, &claim.store);
         let settle = |row: &OutboxRow| {
             let resend = channels.removes_duplicates(&row.message.channel);
             let delivery = known.get(&row.message.id);

@@ -1,17 +1,21 @@
 //! report: what the cycle tells the operator.
 
-use cicada_contract::plan::CycleIdentity;
-use cicada_contract::report::{CycleResult, MemoryReport, Pending, TableChange};
+use std::collections::{BTreeMap, BTreeSet};
+
+use cicada_contract::plan::{CycleIdentity, PEER_CHANNEL};
+use cicada_contract::report::{CycleResult, MemoryReport, TableChange};
 use cicada_contract::{CycleReport, FailureClass};
 use cicada_memory::ledger::OutboxRow;
 use cicada_memory::{LedgerWorker, Value, WorkerError};
-use cicada_store::{Head, HeadAt, Snapshot, SnapshotKind};
+use cicada_store::{AgentStore, Head, HeadAt, Snapshot, SnapshotKind};
 use tokio::task::block_in_place;
 
+use crate::channel::peer;
 use crate::context::Context;
 use crate::executor::Work;
 use crate::failure::Failure;
 use crate::phase::acquire::{Claim, memory_report, open_store};
+use crate::phase::deliver::{Delivered, update};
 use crate::phase::restore::{Origin, RestoreError, ledger_of};
 use crate::phase::seal::Left;
 use crate::phase::write_back::Notes;
@@ -27,10 +31,10 @@ pub struct Finished {
 }
 
 /// The report of a cycle that went through.
-pub fn report(cx: &Context, claim: &Claim, finished: Finished, pending: Pending) -> CycleReport {
+pub fn report(cx: &Context, claim: &Claim, finished: Finished, delivered: Delivered) -> CycleReport {
     let mut report =
         told(cx, claim.attempt(), &finished.work, finished.tables, finished.notes, finished.sandbox);
-    report.pending = pending;
+    (report.pending, report.wakes) = (delivered.pending, delivered.wakes.into_iter().collect());
     report.memory = Some(MemoryReport { tables: Some(finished.memory.tables), ..claim.memory_report() });
     report.phases = cx.times();
     report
@@ -73,12 +77,12 @@ pub fn recovered_report(
     claim: &Claim,
     snapshot: &Snapshot,
     stored: Option<CycleReport>,
-    pending: Pending,
+    delivered: Delivered,
 ) -> CycleReport {
     let mut report = stored.unwrap_or_else(|| CycleReport::new(CycleResult::Done));
     report.recovered = true;
     report.attempt = claim.attempt();
-    report.pending = pending;
+    (report.pending, report.wakes) = (delivered.pending, delivered.wakes.into_iter().collect());
     let tables = report.memory.as_ref().and_then(|m| m.tables);
     report.memory = Some(MemoryReport { tables, ..claim.memory_report() });
     report.phases = cx.times();
@@ -129,12 +133,15 @@ pub async fn read_back(cx: &Context) -> Result<CycleReport, Failure> {
         return Err(Failure::new(FailureClass::MemoryMissing, "the store has no HEAD for this agent"));
     };
     let origin = Origin { store: &store, epoch: head.epoch };
-    let told = match ledger_of(cx, origin, head.current(), &cx.work.ledger()).await {
-        Ok(mut ledger) => block_in_place(|| stored(cx, &mut ledger)).unwrap_or_default(),
+    let (told, outbox) = match ledger_of(cx, origin, head.current(), &cx.work.ledger()).await {
+        Ok(mut ledger) => (
+            block_in_place(|| stored(cx, &mut ledger)).unwrap_or_default(),
+            block_in_place(|| ledger.pending_outgoing()).unwrap_or_default(),
+        ),
         // HEAD alone still tells whether the cycle ended well.
         Err(error) => {
             tracing::warn!(error = crate::failure::chain(&error), "could not read the ledger");
-            None
+            (None, vec![])
         }
     };
     let mut report = judge(&head, &cx.plan.run.cycle, told);
@@ -146,7 +153,26 @@ pub async fn read_back(cx: &Context) -> Result<CycleReport, Failure> {
     }
     report.memory = Some(memory);
     report.recovered = true;
+    report.wakes = wakes(cx, &store, &outbox).await;
     Ok(report)
+}
+
+/// Peers whom messages wake that a pod delivered before it ended without a word. Messages that a later cycle has
+/// taken up are that one's to tell.
+async fn wakes(cx: &Context, store: &AgentStore, outbox: &[OutboxRow]) -> Vec<String> {
+    let of_peers: Vec<&OutboxRow> = outbox.iter().filter(|r| r.message.channel == PEER_CHANNEL).collect();
+    if of_peers.is_empty() {
+        return vec![];
+    }
+    let known = store.list_outbox().await.unwrap_or_else(|error| {
+        tracing::warn!(error = crate::failure::chain(&error), "could not read claims and receipts");
+        BTreeMap::new()
+    });
+    let woken = of_peers.into_iter().filter_map(|row| {
+        let outcome = update(row, known.get(&row.message.id)?, true, cx.now())?;
+        peer::wakes(row, &outcome)
+    });
+    woken.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// How a cycle ended whose pod left no word: HEAD says whether, the ledger says how.

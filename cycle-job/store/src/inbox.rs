@@ -42,7 +42,8 @@ pub struct InboxMessage {
     /// Conversation it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<String>,
-    /// `namespace/name` of the agent that sent it.
+    /// `namespace/name` of the agent that sent it. Whoever may write to the store can claim it: the receiver
+    /// reads only what agents send that its manifest names, and as a stranger's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
     /// Id of the human request that it answers.

@@ -138,6 +138,7 @@ impl Agent {
             instructions: vec!["Do your work.".into()],
             messages: vec![],
             approvals: vec![],
+            unreachable_peers: vec![],
             expect: Expect::default(),
             mode: Mode::Cycle,
         }

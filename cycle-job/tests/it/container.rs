@@ -38,6 +38,7 @@ fn signal(child: &Child, name: &str) {
 async fn a_shell_script_remembers_over_cycles() {
     let mut agent = Agent::with_command();
     agent.config.contacts = vec![contact("sales@example.org", true)];
+    agent.config.peers = vec![cicada_contract::plan::PlanPeer { name: "editor".into(), messages_per_day: 1 }];
     let first = script(
         &mut agent,
         "env > env.txt
@@ -45,6 +46,7 @@ async fn a_shell_script_remembers_over_cycles() {
          cycle-job child sql 'CREATE TABLE prices (day TEXT, price REAL)'
          cycle-job child sql \"INSERT INTO prices VALUES ('2026-12-01', 1.5)\"
          cycle-job child call send_message '{\"to\": \"sales@example.org\", \"body\": \"tea costs 1.5\"}'
+         cycle-job child call message_peer '{\"peer\": \"editor\", \"body\": \"tea costs 1.5\"}'
          cycle-job child call write_file '{\"path\": \"notes.md\", \"content\": \"tea 1.5\"}'
          cycle-job child call finish '{\"outcome\": \"done\", \"summary\": \"noted\"}'",
     )
@@ -55,7 +57,8 @@ async fn a_shell_script_remembers_over_cycles() {
         "{first:?}\n{}",
         agent.log()
     );
-    assert_eq!((first.usage.tool_calls, first.usage.messages), (4, 1), "{:?}", first.usage);
+    assert_eq!((first.usage.tool_calls, first.usage.messages), (5, 2), "{:?}", first.usage);
+    assert_eq!(first.wakes, ["editor"]);
     let read = |name: &str| std::fs::read_to_string(agent.dir.path().join(name)).unwrap();
     assert!(read("prompt.txt").contains("Track prices."), "{}", read("prompt.txt"));
     assert!(!read("env.txt").contains("sk-canary"), "{}", read("env.txt"));
@@ -76,8 +79,8 @@ async fn a_shell_script_remembers_over_cycles() {
     );
     let steps =
         agent.ledger("SELECT cycle, kind, count(*) FROM steps GROUP BY cycle, kind ORDER BY cycle").await;
-    assert_eq!(steps, [["price-watch-1", "tool", "5"], ["price-watch-2", "tool", "5"]]);
-    assert_eq!(agent.ledger("SELECT tool_calls FROM cycles ORDER BY cycle").await, [["4"], ["4"]]);
+    assert_eq!(steps, [["price-watch-1", "tool", "6"], ["price-watch-2", "tool", "5"]]);
+    assert_eq!(agent.ledger("SELECT tool_calls FROM cycles ORDER BY cycle").await, [["5"], ["4"]]);
     assert!(!agent.log().contains("sk-canary"));
 }
 

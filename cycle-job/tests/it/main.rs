@@ -15,6 +15,7 @@ mod model;
 #[path = "../../../tests/src/model_server/mod.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the end-to-end tests")]
 mod model_server;
+mod peers;
 mod processes;
 #[path = "../../store/src/tests/proxy.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests of the store")]

@@ -13,6 +13,7 @@ use crate::{
     job::START_TIMEOUT,
     names,
     observed::{CycleView, JobView, ReportJob},
+    peers,
     result::{Asked, CycleEnd, JobEnd, Verdict, judge},
     spec,
 };
@@ -165,6 +166,8 @@ fn ended(step: &mut Step<'_>, cycle: &CycleView, job: &JobView, end: &JobEnd) {
 pub(crate) fn finish(step: &mut Step<'_>, cycle: &CycleView, end: &CycleEnd, job: Option<&JobEnd>) {
     let end = &agent_status::count_unstated(step, end);
     let (now, lead) = (step.now, cycle.reference());
+    // Before the cycle ends for all who look: an operator that dies in between finds both undone.
+    wake_peers(step, cycle, end);
     step.set_cycle(lead.clone(), cycle_status::ended(cycle, end, job, None, now));
     for reference in &cycle.joined {
         let joined = step.seen.cycles.iter().find(|c| c.uid == reference.uid);
@@ -176,6 +179,12 @@ pub(crate) fn finish(step: &mut Step<'_>, cycle: &CycleView, end: &CycleEnd, job
         }
     }
     conclude_cycle(step, cycle, end, job.and_then(|j| j.at).unwrap_or(now));
+}
+
+fn wake_peers(step: &mut Step<'_>, cycle: &CycleView, end: &CycleEnd) {
+    if let Some(report) = &end.report {
+        peers::wake(step, cycle, report);
+    }
 }
 
 fn conclude_cycle(step: &mut Step<'_>, cycle: &CycleView, end: &CycleEnd, at: Timestamp) {
@@ -208,6 +217,7 @@ fn already_ended(step: &mut Step<'_>, cycle: &CycleView) {
             _ => Asked::InVain,
         };
         if let Verdict::Ended(how) = judge(end, asked) {
+            wake_peers(step, cycle, &how);
             return conclude_cycle(step, cycle, &how, end.at.unwrap_or(step.now));
         }
     }

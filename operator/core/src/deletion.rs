@@ -154,6 +154,7 @@ pub fn delete_plan(
         instructions: vec![],
         messages: vec![],
         approvals: vec![],
+        unreachable_peers: vec![],
         expect: Expect::default(),
         mode: Mode::Delete,
     };

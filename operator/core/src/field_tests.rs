@@ -76,6 +76,7 @@ pub(crate) fn manifests() -> Vec<Value> {
         ],
         "contacts": [{"channel": "mail", "address": "a", "displayName": "d", "allowOutbound": true, "mayInstruct": true}],
         "inbound": "KnownContacts",
+        "peers": [{"name": "b", "messagesPerDay": 5}],
         "mcpServers": [{"name": "crm", "url": "https://c", "private": true, "headersSecretRef": {"name": "h"}, "tools": ["a"], "readOnlyTools": ["a"]}],
         "secrets": [{"name": "x", "secretKeyRef": secret("x"), "allowedHosts": ["h"]}],
         "http": {"allowedHosts": [{"host": "h", "port": 8443, "private": true}]},
@@ -154,7 +155,7 @@ fn outcome(spec: &Value) -> String {
         return error.to_string();
     }
     let (rendered, sha256) = config.render();
-    let run = serde_json::to_string(&plan_run(&agent, &[], &sha256)).unwrap();
+    let run = serde_json::to_string(&plan_run(&agent, &[], &[], &sha256)).unwrap();
     let job = job_of(&agent);
     let mut in_cluster = agent.clone();
     in_cluster.spec.files.retain(|f| f.from.path.is_none());
@@ -359,6 +360,6 @@ fn every_field_of_a_cycle_has_an_effect() {
         let metadata = json!({"name": "c", "namespace": "n", "uid": "cu", "ownerReferences": owner});
         let cycle = json!({"metadata": metadata, "spec": spec});
         let cycle: AgentCycle = serde_json::from_value(cycle).unwrap();
-        serde_json::to_string(&plan_run(&agent, &[&cycle], "")).unwrap()
+        serde_json::to_string(&plan_run(&agent, &[&cycle], &[], "")).unwrap()
     });
 }

@@ -21,6 +21,7 @@ pub mod job;
 mod memory_status;
 pub mod names;
 pub mod observed;
+pub mod peers;
 pub mod plan;
 pub mod reasons;
 pub mod result;

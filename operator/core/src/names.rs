@@ -30,6 +30,11 @@ pub fn request_cycle(agent: &str, agent_uid: &str, kind: &str, token: &str) -> S
     format!("{agent}-r{}", hash(&[agent_uid, kind, token], 8))
 }
 
+/// Name of the cycle in which a peer reads what a cycle of another agent sent it.
+pub fn peer_cycle(peer: &str, peer_uid: &str, sender: &str, sender_cycle_uid: &str) -> String {
+    format!("{peer}-p{}", hash(&[peer_uid, "peer", sender, sender_cycle_uid], 10))
+}
+
 /// Name of a cycle's Job. Never that of a CronJob's Job, which ends in digits only.
 pub fn job(cycle: &str, cycle_uid: &str) -> String {
     format!("{}-c{}", stem(cycle), hash(&[cycle_uid], 10))

@@ -7,7 +7,7 @@ use cicada_crds::{
 };
 use jiff::Timestamp;
 
-use crate::{plan::is_owned_by, result::JobEnd, spec::OperatorDefaults};
+use crate::{peers::PeerView, plan::is_owned_by, result::JobEnd, spec::OperatorDefaults};
 
 /// Everything about one agent at one time.
 #[derive(Debug, Clone)]
@@ -50,6 +50,8 @@ pub struct Environment {
     /// Lower-case hexadecimal SHA-256 of the manifest's charter, which the agent itself may be here without; needed
     /// only where status has another one in force.
     pub charter_sha256: Option<String>,
+    /// Agents of `spec.peers` that are there.
+    pub peers: Vec<PeerView>,
 }
 
 /// What decisions need of an AgentCycle; small, because tens of thousands are kept in memory.

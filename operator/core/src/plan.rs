@@ -16,7 +16,7 @@ use cicada_crds::{
     people, store,
 };
 
-use self::provisions::{agent_secret, channels, contact, file, http, mcp_server, skill};
+use self::provisions::{agent_secret, channels, contact, file, http, mcp_server, peers, skill};
 pub use self::{
     location::{store_config, store_location, store_secret},
     references::{config_map_names, secret_names},
@@ -57,6 +57,7 @@ pub fn plan_config(agent: &PersistentAgent, defaults: &OperatorDefaults) -> Resu
             people::Inbound::KnownContacts => Inbound::KnownContacts,
             people::Inbound::Anyone => Inbound::Anyone,
         },
+        peers: peers(agent)?,
         mcp_servers: spec.mcp_servers.iter().map(mcp_server).collect(),
         secrets: spec.secrets.iter().map(agent_secret).collect(),
         http: http(spec),

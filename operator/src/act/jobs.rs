@@ -42,7 +42,8 @@ pub(super) async fn start_job(
         return Err(Error::Conflict);
     };
     let references: Vec<&AgentCycle> = objects.iter().collect();
-    let run = plan_run(agent, &references, &sha256);
+    let there = context.index().peers(agent, &context.config.defaults);
+    let run = plan_run(agent, &references, &there, &sha256);
     let run_plan = serde_json::to_string(&run).unwrap_or_default();
     ensure_config_map(context, agent, &rendered, &sha256).await?;
     let job = job::build_job(&JobInput {
@@ -84,7 +85,7 @@ pub(super) async fn start_look(context: &Context, agent: &PersistentAgent) -> Re
     let mut config = plan_config(agent, &context.config.defaults).map_err(invalid)?;
     config.owner.namespace_uid = context.index().namespace_uid(&namespace);
     let (rendered, sha256) = config.render();
-    let run = plan_run(agent, &[], &sha256);
+    let run = plan_run(agent, &[], &[], &sha256);
     ensure_config_map(context, agent, &rendered, &sha256).await?;
     let job = job::build_job(&JobInput {
         namespace: &namespace,

@@ -8,6 +8,7 @@
 mod field;
 mod namespace;
 mod operator;
+mod peers;
 mod plane;
 mod proxy;
 

@@ -125,6 +125,16 @@ pub enum Channel {
     },
 }
 
+/// Another agent of the same namespace and store with which this one exchanges messages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanPeer {
+    /// Its name.
+    pub name: String,
+    /// Most messages to it in a day of `limits.timeZone`; 0 = none.
+    pub messages_per_day: u32,
+}
+
 /// Who may write to the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Inbound {

@@ -27,6 +27,9 @@ pub struct PlanRun {
     /// the ledger knows already changes nothing, so the same may come with each cycle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<Approval>,
+    /// Peers of the manifest to which nothing can be delivered now, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreachable_peers: Vec<UnreachablePeer>,
     /// What the operator has seen of the store.
     #[serde(default)]
     pub expect: Expect,
@@ -40,6 +43,44 @@ impl PlanRun {
     /// of a people's AgentCycle. Never a UID, so that a re-applied Git folder starts nothing twice.
     pub fn handled_keys(&self) -> Vec<String> {
         self.triggers.iter().filter_map(|t| t.handled_key.clone()).collect()
+    }
+
+    /// Why nothing can be delivered to this peer, if it can't.
+    pub fn peer_problem(&self, name: &str) -> Option<PeerProblem> {
+        self.unreachable_peers.iter().find(|p| p.name == name).map(|p| p.problem)
+    }
+}
+
+/// A peer to which nothing can be delivered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnreachablePeer {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub problem: PeerProblem,
+}
+
+/// Why nothing can be delivered to a peer. A person must change a manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum PeerProblem {
+    /// There is no such agent.
+    Missing,
+    /// Its memory is in another store.
+    OtherStore,
+    /// Its manifest does not name this agent.
+    NotMutual,
+}
+
+impl PeerProblem {
+    /// What to do, for the agent and for people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Missing => "there is no agent of this name in the namespace",
+            Self::OtherStore => "that agent keeps its memory in another store",
+            Self::NotMutual => "the spec.peers of that agent does not name this one",
+        }
     }
 }
 

@@ -32,7 +32,10 @@ pub(crate) fn messages(
             continue;
         }
         insert(c, message)?;
-        contact(c, message, now)?;
+        // Peers are agents that the manifest names, nobody whom a person may allow more.
+        if message.peer_agent.is_none() {
+            contact(c, message, now)?;
+        }
         report.new += 1;
     }
     Ok(report)

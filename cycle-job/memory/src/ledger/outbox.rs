@@ -1,5 +1,6 @@
 //! Messages that shall leave: written before they are sent, with what became of each.
 
+use cicada_contract::plan::PEER_CHANNEL;
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,8 @@ pub struct OutgoingMessage {
     pub conversation: Option<String>,
     /// JSON array of attachments.
     pub attachments_json: Option<String>,
+    /// The channel's own data as JSON; of a message to a peer `{"hops": n}`.
+    pub payload_json: Option<String>,
     /// Cycle that wrote it.
     pub cycle: String,
 }
@@ -102,7 +105,8 @@ pub(crate) fn add(c: &Connection, messages: &[OutgoingMessage], now: Timestamp) 
             .unwrap_or_else(|| format!("{}:{}", m.channel, super::ingest::normalise(&m.to)));
         c.prepare_cached(
             "INSERT INTO messages (message_id, seq, timestamp, channel, direction, to_address, conversation_id, subject, body, \
-             body_bytes, attachments_json, status, handled, cycle) VALUES (?1, ?2, ?3, ?4, 'out', ?5, ?6, ?7, ?8, ?9, ?10, 'pending', 1, ?11)",
+             body_bytes, attachments_json, status, handled, cycle, peer_agent, payload_json) \
+             VALUES (?1, ?2, ?3, ?4, 'out', ?5, ?6, ?7, ?8, ?9, ?10, 'pending', 1, ?11, ?12, ?13)",
         )?
         .execute(params![
             m.id,
@@ -115,7 +119,9 @@ pub(crate) fn add(c: &Connection, messages: &[OutgoingMessage], now: Timestamp) 
             m.body,
             i64::try_from(m.body.len()).unwrap_or(i64::MAX),
             attachments,
-            m.cycle
+            m.cycle,
+            (m.channel == PEER_CHANNEL).then_some(&m.to),
+            m.payload_json
         ])?;
     }
     Ok(())
@@ -138,8 +144,8 @@ pub(crate) fn settled(c: &Connection, ids: &[String]) -> Result<Vec<String>, Fau
 /// Messages that wait, oldest first.
 pub(crate) fn pending(c: &Connection) -> Result<Vec<OutboxRow>, Fault> {
     let mut statement = c.prepare_cached(
-        "SELECT message_id, channel, to_address, subject, body, conversation_id, attachments_json, cycle, attempts, created_at, next_at \
-         FROM outbox WHERE state = 'pending' ORDER BY created_at, message_id",
+        "SELECT message_id, channel, to_address, subject, body, conversation_id, attachments_json, cycle, attempts, created_at, next_at, \
+         (SELECT payload_json FROM messages WHERE messages.message_id = outbox.message_id) FROM outbox WHERE state = 'pending' ORDER BY created_at, message_id",
     )?;
     let rows = statement.query_map([], |r| {
         let created: String = r.get(9)?;
@@ -153,6 +159,7 @@ pub(crate) fn pending(c: &Connection) -> Result<Vec<OutboxRow>, Fault> {
                 body: r.get(4)?,
                 conversation: r.get(5)?,
                 attachments_json: r.get(6)?,
+                payload_json: r.get(11)?,
                 cycle: r.get::<_, Option<String>>(7)?.unwrap_or_default(),
             },
             attempts: r.get(8)?,

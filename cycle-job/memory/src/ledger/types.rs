@@ -17,7 +17,7 @@ pub struct IncomingMessage {
     pub to: Option<String>,
     /// Conversation it belongs to; None = one per sender.
     pub conversation: Option<String>,
-    /// Agent that sent it, for messages of peers.
+    /// Name of the agent that sent it, for messages of peers.
     pub peer_agent: Option<String>,
     /// Subject.
     pub subject: Option<String>,

@@ -132,6 +132,7 @@ fn what_waits_is_never_swept_by_the_retention() {
         body: "hi".into(),
         conversation: None,
         attachments_json: None,
+        payload_json: None,
         cycle: "c".into(),
     };
     ledger.add_outgoing(&[outgoing("o1"), outgoing("o2"), outgoing("o1")], now()).unwrap();

@@ -62,6 +62,20 @@ pub(super) fn send_message(channels: &[&str]) -> Declaration {
     )
 }
 
+pub(super) fn message_peer(peers: &[&str]) -> Declaration {
+    declare(
+        "message_peer",
+        "Write to another agent. It leaves after this cycle has been saved, and wakes that agent; an answer comes in a later cycle \
+         (see __messages where is_peer). Don't send the same thing twice, and don't answer what asks for no answer.",
+        &["peer", "body"],
+        json!({
+            "peer": {"type": "string", "enum": peers, "description": "Name of the agent."},
+            "subject": text("Subject."),
+            "body": text("Plain text; everything that it must know: it has another memory than you."),
+        }),
+    )
+}
+
 fn request_human_input() -> Declaration {
     declare(
         "request_human_input",

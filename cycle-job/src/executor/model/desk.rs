@@ -146,6 +146,9 @@ impl<'c> Desk<'c> {
             ToolCall::SendMessage { channel, to, subject, body, reply_to } => {
                 self.send_message(channel, to, subject.clone(), body, reply_to.clone())?
             }
+            ToolCall::MessagePeer { peer, subject, body } => {
+                self.message_peer(peer, subject.clone(), body)?
+            }
             ToolCall::RequestHumanInput { question, options } => self.ask(question, options)?,
             ToolCall::ReadFile { path, offset, limit } => self.read_file(path, *offset, *limit),
             ToolCall::WriteFile { path, content, append } => self.write_file(path, content, *append)?,

@@ -109,13 +109,15 @@ fn messages(ledger: &mut LedgerWorker, mounts: &Mounts) -> Result<Vec<NewMessage
         .filter(|r| r.flag("may_instruct"))
         .map(|r| (r.text("channel"), normalised(&r.text("normalized_address"))))
         .collect();
-    let sql = "SELECT message_id, channel, from_address, subject, body, timestamp FROM messages \
+    let sql = "SELECT message_id, channel, from_address, peer_agent, subject, body, timestamp FROM messages \
                WHERE direction = 'in' AND NOT handled ORDER BY seq";
     let new = ledger.query(sql, MESSAGES)?;
     let message = |row| {
         let text = |name| column(&new, row, name).unwrap_or_default();
         let (channel, from) = (text("channel"), text("from_address"));
-        let may_instruct = instructing.contains(&(channel.clone(), normalised(&from)));
+        let is_peer = column(&new, row, "peer_agent").is_some();
+        // A contact of the same words as an agent's channel and name does not make that agent a person.
+        let may_instruct = !is_peer && instructing.contains(&(channel.clone(), normalised(&from)));
         NewMessage {
             id: text("message_id"),
             channel,
@@ -123,6 +125,7 @@ fn messages(ledger: &mut LedgerWorker, mounts: &Mounts) -> Result<Vec<NewMessage
             subject: column(&new, row, "subject"),
             body: text("body"),
             at: text("timestamp"),
+            is_peer,
             may_instruct,
         }
     };

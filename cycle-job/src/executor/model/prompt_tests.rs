@@ -19,6 +19,7 @@ fn run() -> PlanRun {
         instructions: vec!["Also look at milk.".into()],
         messages: vec![],
         approvals: vec![],
+        unreachable_peers: vec![],
         expect: Expect::default(),
         mode: Mode::Cycle,
     }
@@ -183,7 +184,7 @@ proptest! {
         let mut facts = facts();
         facts.messages[0] = NewMessage {
             id: hostile.clone(), channel: hostile.clone(), from: hostile.clone(), subject: Some(hostile.clone()),
-            body: hostile.clone(), at: hostile.clone(), may_instruct: false,
+            body: hostile.clone(), at: hostile.clone(), is_peer: tail.len() % 2 == 0, may_instruct: false,
         };
         facts.cards[0].title = hostile.clone();
         facts.cards[0].description = hostile.clone();

@@ -93,6 +93,15 @@ pub enum ToolCall {
         /// Message that it answers.
         reply_to: Option<String>,
     },
+    /// A message to another agent.
+    MessagePeer {
+        /// Its name.
+        peer: String,
+        /// Subject.
+        subject: Option<String>,
+        /// Text.
+        body: String,
+    },
     /// A question to a person.
     RequestHumanInput {
         /// The question.
@@ -162,6 +171,10 @@ impl Offered {
             let names: Vec<&str> = config.channels.keys().map(String::as_str).collect();
             declarations.push(declare::send_message(&names));
         }
+        if !config.peers.is_empty() {
+            let names: Vec<&str> = config.peers.iter().map(|p| p.name.as_str()).collect();
+            declarations.push(declare::message_peer(&names));
+        }
         if !config.http.allowed_hosts.is_empty() {
             declarations.push(declare::http_request(config));
         }
@@ -221,6 +234,7 @@ impl Offered {
         let names: Vec<&str> = self.declarations.iter().map(|d| d.name.as_str()).collect();
         let why = match name {
             "http_request" => " (the manifest allows no host in spec.http.allowedHosts)",
+            "message_peer" => " (the manifest names no agent in spec.peers)",
             "send_message" => " (the manifest has no channel in spec.channels)",
             _ => "",
         };
@@ -249,19 +263,18 @@ fn parse_own(name: &str, fields: &Fields<'_>) -> Result<ToolCall, String> {
                 .take(SUMMARY_CHARS)
                 .collect(),
         }),
-        "send_message" => {
-            let body = fields.text("body")?;
-            if body.len() > MESSAGE_BYTES {
-                return Err(format!("body has {} bytes, {MESSAGE_BYTES} are the most", body.len()));
-            }
-            ToolCall::SendMessage {
-                channel: fields.optional_text("channel")?.unwrap_or_default(),
-                to: fields.text("to")?,
-                subject: fields.optional_text("subject")?,
-                body,
-                reply_to: fields.optional_text("reply_to")?,
-            }
-        }
+        "send_message" => ToolCall::SendMessage {
+            channel: fields.optional_text("channel")?.unwrap_or_default(),
+            to: fields.text("to")?,
+            subject: fields.optional_text("subject")?,
+            body: body(fields)?,
+            reply_to: fields.optional_text("reply_to")?,
+        },
+        "message_peer" => ToolCall::MessagePeer {
+            peer: fields.text("peer")?,
+            subject: fields.optional_text("subject")?,
+            body: body(fields)?,
+        },
         "request_human_input" => {
             let question = fields.text("question")?;
             if question.chars().count() > QUESTION_CHARS {
@@ -304,6 +317,15 @@ fn parse_own(name: &str, fields: &Fields<'_>) -> Result<ToolCall, String> {
         }),
         other => return Err(format!("there is no tool {other}")),
     })
+}
+
+/// Text of an outgoing message.
+fn body(fields: &Fields<'_>) -> Result<String, String> {
+    let body = fields.text("body")?;
+    if body.len() > MESSAGE_BYTES {
+        return Err(format!("body has {} bytes, {MESSAGE_BYTES} are the most", body.len()));
+    }
+    Ok(body)
 }
 
 #[cfg(test)]

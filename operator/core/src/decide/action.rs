@@ -32,6 +32,18 @@ pub enum Action {
         /// Its spec.
         spec: Box<AgentCycleSpec>,
     },
+    /// Create an AgentCycle of another agent, which that one owns, for messages that wait in its inbox; one of
+    /// this name is as good, and so is an agent that is gone.
+    WakePeer {
+        /// Name of that agent.
+        peer: String,
+        /// Its UID.
+        uid: String,
+        /// Name of the cycle.
+        name: String,
+        /// Its spec.
+        spec: Box<AgentCycleSpec>,
+    },
     /// Create the ConfigMap and the Job of the cycle.
     StartJob {
         /// The lead.

@@ -21,6 +21,7 @@ mod deletions;
 mod ends;
 mod limits;
 mod memory;
+mod peers;
 mod requests;
 mod situations;
 mod slots;
@@ -45,6 +46,8 @@ struct World {
     /// Everything that was done, in words.
     log: Vec<String>,
     jobs_made: Vec<String>,
+    /// Cycles of other agents, by name.
+    woken: Vec<(String, cicada_crds::AgentCycleSpec)>,
     status_writes: u32,
     look_again: Timestamp,
 }
@@ -70,6 +73,7 @@ impl World {
             serial: 0,
             log: vec![],
             jobs_made: vec![],
+            woken: vec![],
             status_writes: 0,
             look_again: ts(now),
         }
@@ -138,6 +142,12 @@ impl World {
                 let owner = json!([{"apiVersion": "v", "kind": "PersistentAgent", "name": "a", "uid": "agent-uid", "controller": true}]);
                 self.cycles.last_mut().unwrap().metadata.owner_references =
                     Some(serde_json::from_value(owner).unwrap());
+            }
+            Action::WakePeer { uid, name, spec, .. } => {
+                self.log.push(format!("wake {uid}"));
+                if !self.woken.iter().any(|(known, _)| *known == name) {
+                    self.woken.push((name, *spec));
+                }
             }
             Action::StartJob { lead, joined } => {
                 let active = self.status().active_cycle.expect("a Job is started only for the claimed cycle");

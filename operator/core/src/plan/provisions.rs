@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use cicada_contract::plan::{
-    AllowedHost, Channel, FileSource, Http, McpServer, PlanContact, PlanFile, PlanSecret, PlanSkill,
-    ProvidedFile,
+    AllowedHost, Channel, FileSource, Http, McpServer, PlanContact, PlanFile, PlanPeer, PlanSecret,
+    PlanSkill, ProvidedFile,
 };
-use cicada_crds::{PersistentAgentSpec, people};
+use cicada_contract::report;
+use cicada_crds::{PersistentAgent, PersistentAgentSpec, people};
 
 use super::{provided, secret_ref};
 use crate::spec::{OperatorDefaults, SpecError};
@@ -92,6 +93,22 @@ pub(super) fn channels(spec: &PersistentAgentSpec) -> Result<BTreeMap<String, Ch
             Ok((from.name.clone(), channel))
         })
         .collect()
+}
+
+// A cycle may wake all peers of an agent, and its report must name them.
+const _: () = assert!(people::PEERS_MAX as usize == report::PEERS_MAX);
+
+pub(super) fn peers(agent: &PersistentAgent) -> Result<Vec<PlanPeer>, SpecError> {
+    let own = agent.metadata.name.as_deref();
+    let peer = |from: &people::Peer| {
+        if own == Some(from.name.as_str()) {
+            let problem = "an agent can't be its own peer".into();
+            return Err(SpecError::Value { field: format!("peers {}", from.name), problem });
+        }
+        let messages_per_day = from.messages_per_day.unwrap_or(people::PEER_MESSAGES_PER_DAY);
+        Ok(PlanPeer { name: from.name.clone(), messages_per_day })
+    };
+    agent.spec.peers.iter().map(peer).collect()
 }
 
 pub(super) fn mcp_server(from: &people::McpServer) -> McpServer {

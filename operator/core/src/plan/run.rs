@@ -7,7 +7,11 @@ use cicada_contract::text::sha256_hex;
 use cicada_crds::{AgentCycle, PersistentAgent, cycle};
 use jiff::Timestamp;
 
-use crate::{approvals, decide::OWN_PREFIX};
+use crate::{
+    approvals,
+    decide::OWN_PREFIX,
+    peers::{self, PeerView},
+};
 
 /// What the Job of this lead is for.
 pub fn mode(agent: &PersistentAgent, lead: &AgentCycle) -> Mode {
@@ -26,8 +30,13 @@ pub fn mode(agent: &PersistentAgent, lead: &AgentCycle) -> Mode {
 /// The run part: the lead's triggers, instructions and messages, then those of the cycles that joined it.
 ///
 /// `cycles` starts with the lead. `own_uid` is the UID of the agent, by which its operator's own cycles
-/// are told from people's.
-pub fn plan_run(agent: &PersistentAgent, cycles: &[&AgentCycle], config_sha256: &str) -> PlanRun {
+/// are told from people's; `there` are the peers of the agent that are there.
+pub fn plan_run(
+    agent: &PersistentAgent,
+    cycles: &[&AgentCycle],
+    there: &[PeerView],
+    config_sha256: &str,
+) -> PlanRun {
     let own_uid = agent.metadata.uid.as_deref().unwrap_or_default();
     let lead = cycles.first();
     let mut run = PlanRun {
@@ -41,6 +50,7 @@ pub fn plan_run(agent: &PersistentAgent, cycles: &[&AgentCycle], config_sha256: 
         instructions: vec![],
         messages: vec![],
         approvals: approvals::approvals(agent),
+        unreachable_peers: peers::unreachable(agent, there),
         expect: expect(agent),
         mode: lead.map_or(Mode::Cycle, |lead| mode(agent, lead)),
     };

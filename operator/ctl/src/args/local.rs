@@ -13,7 +13,8 @@ use super::Format;
 pub(crate) struct LocalArgs {
     /// Folder with manifests (*.yaml): PersistentAgent, AgentCycle, Secret, ConfigMap.
     pub(crate) dir: PathBuf,
-    /// One cycle of each agent that is not suspended, then the folder's AgentCycles; exit 0 if all succeeded.
+    /// One cycle of each agent that is not suspended, then the folder's AgentCycles, then agents that
+    /// another one's message has woken; exit 0 if all succeeded.
     #[arg(long)]
     pub(crate) once: bool,
     /// Store: file:///DIR or s3://BUCKET/PREFIX (default: the folder `.cicada` in DIR).

@@ -40,6 +40,8 @@ impl Inbox {
         let mut cycles = vec![];
         for entry in entries {
             let kind = match store.get_inbox(&entry).await {
+                // The end of its sender's cycle wakes this agent, if anything does.
+                Ok(message) if message.peer.is_some() => continue,
                 Ok(message) if message.answers.is_some() => TriggerKind::HumanReply,
                 Ok(_) => TriggerKind::Message,
                 // The next cycle puts it into quarantine.

@@ -124,7 +124,7 @@ async fn live(mut world: World, shared: Shared) {
 async fn take_news(world: &mut World, folder: &RwLock<Folder>, inbox: &mut Inbox) -> Option<bool> {
     let folder = folder.read().await;
     let agent = folder.agents.iter().find(|a| is(a, world.namespace(), world.name())).cloned()?;
-    let mut news = world.edit(agent, &folder.secrets);
+    let mut news = world.edit(agent, &folder);
     for cycle in cycles_of(&folder, world) {
         news |= world.add_cycle(cycle);
     }

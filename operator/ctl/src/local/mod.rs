@@ -4,6 +4,7 @@ mod child;
 pub(crate) mod desk;
 mod inbox;
 mod live;
+mod objects;
 mod secrets;
 mod summary;
 mod world;
@@ -19,6 +20,7 @@ use cicada_operator_core::spec::OperatorDefaults;
 use jiff::Timestamp;
 use serde_json::json;
 
+use self::child::Ended;
 use self::desk::Desk;
 use self::world::{Settings, World};
 use crate::args::{Format, LocalArgs};
@@ -58,7 +60,7 @@ pub(crate) async fn run_one(
     };
     let local = Local::take(args)?;
     local.write_config_maps(&folder)?;
-    let mut world = World::new(local.annotated(agent.clone()), local.settings(&folder));
+    let mut world = World::new(local.annotated(agent.clone()), &folder.agents, local.settings(&folder));
     if let Some(why) = world.stays_asleep() {
         bail!("{why}");
     }
@@ -129,26 +131,42 @@ impl Local {
     }
 
     fn worlds(&self, folder: &Folder) -> Vec<World> {
-        let new = |agent: &PersistentAgent| World::new(self.annotated(agent.clone()), self.settings(folder));
+        let new = |agent: &PersistentAgent| {
+            World::new(self.annotated(agent.clone()), &folder.agents, self.settings(folder))
+        };
         folder.agents.iter().map(new).collect()
     }
 
-    /// One cycle of each agent that is not suspended, then the cycles of the folder.
+    /// One cycle of each agent that is not suspended, then the cycles of the folder, then those of agents that
+    /// another one's message has woken.
     async fn once(&self, folder: &Folder) -> anyhow::Result<ExitCode> {
-        let mut succeeded = true;
         let mut reports = vec![];
         let token = format!("local-{}", Timestamp::now().as_millisecond());
-        for mut world in self.worlds(folder) {
-            if let Some(why) = world.stays_asleep() {
-                output::note(&why);
-                continue;
-            }
+        let (asleep, awake): (Vec<_>, Vec<_>) =
+            self.worlds(folder).into_iter().partition(|world| world.stays_asleep().is_some());
+        asleep.iter().filter_map(World::stays_asleep).for_each(|why| output::note(&why));
+        let mut awake: Vec<(World, Vec<Ended>)> = awake.into_iter().map(|world| (world, vec![])).collect();
+        for (world, ended) in &mut awake {
+            world.take_requests();
             world.request(&token);
-            let (_, mut ended) = world.settle().await?;
-            for cycle in cycles_of(folder, &world) {
+            ended.extend(world.settle().await?.1);
+            for cycle in cycles_of(folder, world) {
                 world.add_cycle(cycle);
                 ended.extend(world.settle().await?.1);
             }
+        }
+        // The hops of their messages and limits.cyclesPerDay end it.
+        let mut woken = true;
+        while std::mem::take(&mut woken) {
+            for (world, ended) in &mut awake {
+                if world.take_requests() {
+                    woken = true;
+                    ended.extend(world.settle().await?.1);
+                }
+            }
+        }
+        let mut succeeded = true;
+        for (world, ended) in &awake {
             if let Some(stalled) = world.stalled() {
                 output::problem(&stalled);
             }

@@ -12,17 +12,20 @@ use cicada_crds::{AgentCycle, PersistentAgent};
 use cicada_operator_core::decide::{Action, decide};
 use cicada_operator_core::deletion::FINALIZER;
 use cicada_operator_core::observed::{CycleView, Environment, JobView, Observed, ReportJob};
+use cicada_operator_core::peers::PeerView;
 use cicada_operator_core::plan::{plan_config, plan_run};
 use cicada_operator_core::result::JobEnd;
 use cicada_operator_core::spec::OperatorDefaults;
 use cicada_operator_core::{HOLD, RUN_NOW, names};
 use cicada_store::{AgentStore, Credentials};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::child::{self, Ended};
 use super::desk::Desk;
+use super::objects::{owned, peers, uid};
 use super::{DEFAULT_NAMESPACE, secrets, summary};
+use crate::manifest::Folder;
 use crate::output;
 
 /// What belongs to one agent.
@@ -38,6 +41,8 @@ pub(super) struct World {
     desk: Desk,
     /// Names of cycles that other commands asked for.
     asked: BTreeSet<String>,
+    /// Agents of the folder that the manifest names.
+    peers: Vec<PeerView>,
     /// A cycle ended, and not as it should.
     failed: bool,
 }
@@ -60,14 +65,13 @@ pub(super) struct Settings {
 
 impl World {
     /// A world in which the agent was created now.
-    pub(super) fn new(mut agent: PersistentAgent, settings: Settings) -> Self {
+    pub(super) fn new(mut agent: PersistentAgent, folder: &[PersistentAgent], settings: Settings) -> Self {
         let name = agent.metadata.name.clone().unwrap_or_default();
         let namespace = agent.metadata.namespace.get_or_insert_with(|| DEFAULT_NAMESPACE.into()).clone();
-        // Stable, so that a restart is not taken for another agent of the same name.
-        let uid = cicada_contract::text::sha256_hex(format!("local/{namespace}/{name}"));
-        agent.metadata.uid = Some(uid[..32].to_owned());
+        agent.metadata.uid = Some(uid(&namespace, &name));
         agent.metadata.generation = Some(1);
         agent.metadata.creation_timestamp = Some(Time(Timestamp::now()));
+        let peers = peers(&agent, folder, &settings.defaults);
         let folder = settings.folder.join(&namespace).join(&name);
         let Settings { defaults, secrets, model_url, quiet, desk, .. } = settings;
         Self {
@@ -81,6 +85,7 @@ impl World {
             quiet,
             desk,
             asked: BTreeSet::new(),
+            peers,
             failed: false,
         }
     }
@@ -102,15 +107,11 @@ impl World {
 
     /// Takes an edited manifest, with the annotations that commands gave; the running cycle goes on with the
     /// old one. True if something is different.
-    pub(super) fn edit(
-        &mut self,
-        agent: PersistentAgent,
-        secrets: &BTreeMap<String, BTreeMap<String, String>>,
-    ) -> bool {
+    pub(super) fn edit(&mut self, agent: PersistentAgent, folder: &Folder) -> bool {
         let mut annotations = agent.metadata.annotations.unwrap_or_default();
         annotations.extend(self.desk.annotations(self.namespace(), Some(self.name())));
-        let mut news = self.secrets != *secrets;
-        self.secrets.clone_from(secrets);
+        let mut news = self.secrets != folder.secrets;
+        self.secrets.clone_from(&folder.secrets);
         if self.agent.metadata.annotations.as_ref() != Some(&annotations) {
             self.agent.metadata.annotations = Some(annotations);
             news = true;
@@ -120,6 +121,7 @@ impl World {
             self.agent.metadata.generation = self.agent.metadata.generation.map(|g| g + 1);
             news = true;
         }
+        self.peers = peers(&self.agent, &folder.agents, &self.defaults);
         news
     }
 
@@ -166,7 +168,7 @@ impl World {
         let hold = self.desk.annotations(self.namespace(), None).remove(HOLD);
         let charter = self.agent.spec.charter.as_deref().unwrap_or_default();
         let charter_sha256 = Some(cicada_contract::text::sha256_hex(charter));
-        Environment { hold, charter_sha256, ..Environment::default() }
+        Environment { hold, charter_sha256, peers: self.peers.clone(), ..Environment::default() }
     }
 
     /// The agent's part of its store.
@@ -248,7 +250,17 @@ impl World {
 
     async fn act(&mut self, action: Action) -> anyhow::Result<Option<Ended>> {
         match action {
-            Action::CreateCycle { name, spec } => self.create(name, *spec),
+            Action::CreateCycle { name, spec } => {
+                let cycle = owned(&self.agent, &name, *spec);
+                self.cycles.push(cycle);
+            }
+            // Its world is another task, or another process tomorrow: it takes this up as any request.
+            Action::WakePeer { peer, uid, name, spec } => {
+                let mut owner = PersistentAgent::new(&peer, cicada_crds::PersistentAgentSpec::default());
+                owner.metadata.namespace.clone_from(&self.agent.metadata.namespace);
+                owner.metadata.uid = Some(uid);
+                self.desk.ask(self.namespace(), &owned(&owner, &name, *spec))?;
+            }
             Action::StartJob { lead, joined } => return self.start(&lead, &joined).await.map(Some),
             Action::StartReportJob { .. } => {
                 // The child's exit code has said all that a report Job could find out here.
@@ -289,21 +301,6 @@ impl World {
         self.cycles.iter_mut().find(|c| c.metadata.uid.as_deref() == Some(cycle.uid.as_str()))
     }
 
-    fn create(&mut self, name: String, spec: cicada_crds::AgentCycleSpec) {
-        let now = Timestamp::now();
-        let mut cycle = AgentCycle::new(&name, spec);
-        cycle.metadata.namespace.clone_from(&self.agent.metadata.namespace);
-        cycle.metadata.uid = Some(format!("{name}-{}", now.as_nanosecond()));
-        cycle.metadata.creation_timestamp = Some(Time(now));
-        cycle.metadata.owner_references = Some(vec![OwnerReference {
-            uid: self.agent.metadata.uid.clone().unwrap_or_default(),
-            name: self.agent.metadata.name.clone().unwrap_or_default(),
-            controller: Some(true),
-            ..OwnerReference::default()
-        }]);
-        self.cycles.push(cycle);
-    }
-
     /// Runs the cycle to its end: in this process there is nothing else to do for this agent meanwhile.
     async fn start(&mut self, lead: &CycleRef, joined: &[CycleRef]) -> anyhow::Result<Ended> {
         let config = self.config()?;
@@ -313,7 +310,7 @@ impl World {
             .iter()
             .filter_map(|r| self.cycles.iter().find(|c| c.metadata.uid.as_deref() == Some(r.uid.as_str())))
             .collect();
-        let run = plan_run(&self.agent, &cycles, &sha256);
+        let run = plan_run(&self.agent, &cycles, &self.peers, &sha256);
         let plan = CyclePlan { config, run };
         let environment = secrets::environment(&plan.config, &self.secrets, self.model_url.is_some());
         let created = Timestamp::now();

@@ -7,6 +7,7 @@ mod helps;
 mod local;
 mod moves;
 mod people;
+mod peers;
 mod repair;
 mod s3;
 mod support;

@@ -16,6 +16,7 @@ fn outgoing(id: &str) -> OutgoingMessage {
         body: "hello".into(),
         conversation: None,
         attachments_json: None,
+        payload_json: None,
         cycle: "clerk-1".into(),
     }
 }
