@@ -26,7 +26,8 @@ pub use self::{
         PlanSchedule, PlanSecret, PlanSkill,
     },
     run::{
-        CycleIdentity, Expect, Mode, OWN_SCHEDULE, PeerProblem, PlanMessage, PlanRun, Trigger, TriggerKind, UnreachablePeer,
+        CycleIdentity, Expect, Mode, OWN_SCHEDULE, PeerProblem, PlanMessage, PlanRun, Trigger, TriggerKind,
+        UnreachablePeer,
     },
     store::{S3Config, StoreConfig},
 };

@@ -16,7 +16,8 @@ fn answering(name: &str, peer: &str) -> String {
 }
 
 fn by_peer(cycles: &[Value], agent: &str) -> Vec<Value> {
-    let of = |c: &&Value| c["spec"]["agentRef"]["name"] == agent && c["spec"]["triggers"][0]["type"] == "Peer";
+    let of =
+        |c: &&Value| c["spec"]["agentRef"]["name"] == agent && c["spec"]["triggers"][0]["type"] == "Peer";
     cycles.iter().filter(of).cloned().collect()
 }
 

@@ -16,7 +16,11 @@ pub(super) fn uid(namespace: &str, name: &str) -> String {
 }
 
 /// Those agents of the folder that the manifest names as peers.
-pub(super) fn peers(agent: &PersistentAgent, folder: &[PersistentAgent], defaults: &OperatorDefaults) -> Vec<PeerView> {
+pub(super) fn peers(
+    agent: &PersistentAgent,
+    folder: &[PersistentAgent],
+    defaults: &OperatorDefaults,
+) -> Vec<PeerView> {
     let namespace = agent.metadata.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
     let known = |peer: &PersistentAgent| {
         let mut peer = peer.clone();
