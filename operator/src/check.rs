@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, api::ListParams, core::DeserializeGuard};
 
-use crate::{args::InstallationArgs, config::Config, foreign, schema};
+use crate::{args::InstallationArgs, config::Config, foreign, schema, uninstall};
 
 /// Time in which a fresh installation gets its leader.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -57,8 +57,11 @@ async fn leader(client: &Client, args: &InstallationArgs) -> anyhow::Result<Stri
         loop {
             let lease = leases.get_opt(&args.lease).await.context("could not read the Lease")?;
             let spec = lease.and_then(|l| l.spec);
-            if foreign::is_alive(spec.as_ref(), Timestamp::now()) {
-                return anyhow::Ok(spec.and_then(|s| s.holder_identity).unwrap_or_default());
+            let alive = foreign::is_alive(spec.as_ref(), Timestamp::now());
+            let holder = spec.filter(|_| alive).and_then(|s| s.holder_identity);
+            // One that was about to uninstall leads nobody.
+            if let Some(holder) = holder.filter(|h| !h.starts_with(uninstall::IDENTITY)) {
+                return anyhow::Ok(holder);
             }
             tokio::time::sleep(PAUSE).await;
         }

@@ -4,6 +4,7 @@
 //! a resourceVersion or a UID, so that a stale index costs a refused request, never a second Job.
 
 mod jobs;
+mod waiting;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -46,6 +47,8 @@ pub struct Index {
     /// Each namespace's name once, whatever the number of its objects.
     namespaces: HashSet<Arc<str>>,
     cycles_of: HashMap<Key, BTreeSet<Arc<str>>>,
+    /// Cycles that wait for a free place, each with its agent and its age.
+    waiters: HashMap<Key, (Key, Timestamp)>,
     jobs: HashMap<Key, JobEntry>,
     jobs_of: HashMap<String, HashSet<Key>>,
     /// UIDs whose deletion we have seen or caused: a late event must not bring them back.
@@ -188,6 +191,12 @@ impl Index {
             return agent;
         }
         self.cycles_of.entry(agent.clone()).or_default().insert(key.name.clone());
+        let view = stored.view(&key.name, "");
+        if waiting::waits(&view) {
+            self.waiters.insert(key.clone(), (agent.clone(), view.created));
+        } else {
+            self.waiters.remove(&key);
+        }
         self.cycles.insert(key, stored);
         agent
     }
@@ -203,6 +212,7 @@ impl Index {
 
     fn drop_cycle(&mut self, key: &Key) -> Option<Key> {
         let entry = self.cycles.remove(key)?;
+        self.waiters.remove(key);
         let agent = Key { namespace: key.namespace.clone(), name: entry.agent };
         if let Some(names) = self.cycles_of.get_mut(&agent) {
             names.remove(&key.name);
@@ -221,13 +231,6 @@ impl Index {
             self.cycles.get(&key).filter(|c| c.agent == agent.name).map(|c| c.view(name, agent_uid))
         };
         names.filter_map(of_name).collect()
-    }
-
-    /// Cycles at work: all, and in this namespace.
-    pub fn running(&self, namespace: &str) -> (usize, usize) {
-        let active = self.agents.iter().filter(|(_, a)| a.active);
-        active
-            .fold((0, 0), |(all, here), (key, _)| (all + 1, here + usize::from(&*key.namespace == namespace)))
     }
 
     /// The reason why a namespace is on hold.

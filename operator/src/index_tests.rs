@@ -3,6 +3,7 @@ use k8s_openapi::{api::batch::v1::Job, apimachinery::pkg::apis::meta::v1::Time};
 use serde_json::json;
 
 use super::*;
+use crate::config::Capacity;
 
 fn agent(uid: &str, version: &str) -> PersistentAgent {
     let value = json!({
@@ -203,4 +204,54 @@ fn agents_of_one_namespace_with_one_secret_share_it() {
     assert!(index.shares_credentials(&one, &same));
     index.remove_agent(&three, Some("three"), Timestamp::UNIX_EPOCH);
     assert!(!index.shares_credentials(&one, &same));
+}
+
+/// Places go to those who have waited longest, each agent in its turn, and a full namespace holds nobody else up.
+#[test]
+fn who_has_waited_longest_is_next() {
+    let mut index = Index::default();
+    let at = |second: i64| Timestamp::from_second(second).unwrap();
+    let mut put = |namespace: &str, agent_name: &str, made: Option<i64>, active: bool| {
+        let mut agent = agent(&format!("{namespace}-{agent_name}"), "1");
+        agent.metadata.name = Some(agent_name.into());
+        agent.metadata.namespace = Some(namespace.into());
+        let active = json!({"activeCycle": active.then(|| json!({"name": "c", "uid": "c"}))});
+        agent.status = serde_json::from_value(active).unwrap();
+        let key = index.put_agent(agent);
+        for n in 0..if made.is_some() { 2 } else { 0 } {
+            let mut waits = cycle(&format!("{namespace}-{agent_name}-{n}"), "1", None);
+            waits.metadata.name = Some(format!("{agent_name}-{n}"));
+            waits.metadata.namespace = Some(namespace.into());
+            waits.metadata.creation_timestamp = made.map(|s| Time(at(s + n)));
+            waits.spec.agent_ref.name = agent_name.into();
+            let status = json!({"phase": "Pending", "reason": "WaitingForCapacity"});
+            waits.status = serde_json::from_value(status).unwrap();
+            index.put_cycle(&waits, at(1000));
+        }
+        key
+    };
+    put("full", "works", None, true);
+    let (blocked, old) = (put("full", "blocked", Some(1), false), put("n", "old", Some(10), false));
+    let (young, none) = (put("n", "young", Some(20), false), put("n", "none", None, false));
+    let limits = |cycles, cycles_per_namespace| Capacity { cycles, cycles_per_namespace };
+    let full = |index: &Index, key: &Key, since: Option<i64>, limits: Capacity| {
+        index.is_full(key, since.map(at), &limits)
+    };
+    // One place is free: the oldest of the agents has it, however many cycles each has.
+    assert!(!full(&index, &blocked, Some(1), limits(2, 0)));
+    assert!(full(&index, &old, Some(10), limits(2, 0)) && full(&index, &young, Some(20), limits(2, 0)));
+    // With one cycle for each namespace at most, the oldest can't have it.
+    assert!(full(&index, &blocked, Some(1), limits(2, 1)));
+    assert!(!full(&index, &old, Some(10), limits(2, 1)) && full(&index, &young, Some(20), limits(2, 1)));
+    assert!(!full(&index, &young, Some(20), limits(4, 0)), "places for all");
+    assert!(!full(&index, &none, None, limits(2, 0)), "a look into the store waits for nobody");
+    assert!(!full(&index, &young, Some(20), limits(0, 0)));
+    // Once it runs, or is told to wait for something else, it is ahead of nobody.
+    let mut held = cycle("n-old-0", "2", None);
+    (held.metadata.name, held.metadata.namespace) = (Some("old-0".into()), Some("n".into()));
+    held.spec.agent_ref.name = "old".into();
+    held.status = serde_json::from_value(json!({"phase": "Pending", "reason": "Held"})).unwrap();
+    index.put_cycle(&held, at(1000));
+    index.remove_cycle(&Key::new("n", "old-1"), "n-old-1", at(1000));
+    assert!(!full(&index, &young, Some(20), limits(2, 1)));
 }

@@ -98,13 +98,11 @@ async fn observe_and_decide(
     know_active_cycle(context, key, agent).await?;
     let (cycles, environment, job_vanished) = {
         let index = context.index();
-        let capacity = &context.config.capacity;
-        let limited = capacity.cycles > 0 || capacity.cycles_per_namespace > 0;
-        let (all, here) = if limited { index.running(&key.namespace) } else { (0, 0) };
+        let cycles = index.cycles(key, &uid);
+        let since = cycles.iter().filter(|c| !c.is_terminal() && !c.deleting).map(|c| c.created).min();
         let environment = Environment {
             hold: context.config.hold.clone().or_else(|| index.hold(&key.namespace)),
-            full: (capacity.cycles > 0 && all >= capacity.cycles)
-                || (capacity.cycles_per_namespace > 0 && here >= capacity.cycles_per_namespace),
+            full: index.is_full(key, since, &context.config.capacity),
             looks: true,
             instance: Some(context.instance.clone()),
             shares_credentials: index.shares_credentials(key, &context.config.defaults),
@@ -112,7 +110,7 @@ async fn observe_and_decide(
             namespace_ends: context.spaces.is_ending(&key.namespace),
             peers: index.peers(agent, &context.config.defaults),
         };
-        (index.cycles(key, &uid), environment, active.as_ref().is_some_and(|c| index.job_vanished(c)))
+        (cycles, environment, active.as_ref().is_some_and(|c| index.job_vanished(c)))
     };
     let seen = Observed {
         agent,

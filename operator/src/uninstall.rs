@@ -33,6 +33,8 @@ use crate::{
 const PAUSE: Duration = Duration::from_secs(1);
 /// Longest time for all of it; the chart's Job has a little more.
 const LIMIT: Duration = Duration::from_secs(50);
+/// How it calls itself in the Lease: it holds it, and leads nobody.
+pub(crate) const IDENTITY: &str = "uninstall-";
 /// Why a memory stays.
 const WHY: &str = "the operator is uninstalled, so that the memory does not go with the agent";
 
@@ -45,6 +47,8 @@ struct Installation {
     lease: Holder,
     recorder: Recorder,
     namespaces: Vec<String>,
+    /// Its name in the status of its agents.
+    instance: String,
 }
 
 /// Runs the command.
@@ -64,19 +68,20 @@ impl Installation {
         let kube_config =
             kube::Config::infer().await.context("found neither a service account nor a kubeconfig")?;
         let client = Client::try_from(kube_config.clone()).context("could not make a client")?;
-        let identity = format!("uninstall-{}", std::process::id());
+        let identity = format!("{IDENTITY}{}", std::process::id());
         let reporter = Reporter { controller: FIELD_MANAGER.into(), instance: Some(identity.clone()) };
         Ok(Self {
             config,
             lease: Holder::new(client.clone(), kube_config, &args.namespace, &args.lease, &identity),
             recorder: Recorder::new(client.clone(), reporter),
             client,
+            instance: format!("{}/{}", args.namespace, args.lease),
             namespaces: args.watch_namespaces.iter().filter(|n| !n.is_empty()).cloned().collect(),
         })
     }
 
     async fn end(&self) -> anyhow::Result<ExitCode> {
-        if !self.agents().await?.iter().any(is_concerned) {
+        if !self.agents().await?.iter().any(|agent| self.is_ours(agent) && is_concerned(agent)) {
             tracing::info!("no agent has the finalizer {FINALIZER}");
             return Ok(ExitCode::SUCCESS);
         }
@@ -86,7 +91,8 @@ impl Installation {
         let (seized, mut renewed, mut told) = (Instant::now(), Instant::now(), HashSet::new());
         loop {
             let looked = Instant::now();
-            let kept: Vec<_> = self.agents().await?.into_iter().filter(is_kept).collect();
+            let kept: Vec<_> =
+                self.agents().await?.into_iter().filter(|a| self.is_ours(a) && is_kept(a)).collect();
             // Who led before may have written until here; a look after that shows what stays so.
             if kept.is_empty() && looked.duration_since(seized) > TRUST {
                 tracing::info!(agents = told.len(), "no agent has the finalizer {FINALIZER} any more");
@@ -103,6 +109,12 @@ impl Installation {
             }
             tokio::time::sleep(PAUSE).await;
         }
+    }
+
+    /// No other installation works on it: that one goes on.
+    fn is_ours(&self, agent: &Guarded) -> bool {
+        let operator = |agent: &PersistentAgent| agent.status.as_ref()?.operator.clone();
+        agent.0.as_ref().ok().and_then(operator).is_none_or(|name| name == self.instance)
     }
 
     async fn agents(&self) -> anyhow::Result<Vec<Guarded>> {

@@ -140,6 +140,12 @@ fn wrong_credentials_stop_the_agent() {
         "the memory can't be acquired: could not read HEAD: the store refused the credentials: SignatureDoesNotMatch",
     );
     assert!(ns.folder("worker").keys().is_empty());
+    // gke-labs/kube-agents#1631: a rotated secret never reached who had started with the old one. Here the next cycle
+    // has it, and what it found replaces what was told before (KEDA#7792).
+    ns.credentials(&variable("CICADA_S3_ACCESS_KEY"), &variable("CICADA_S3_SECRET_KEY"));
+    ns.create(&cycle("rotated", "worker"));
+    assert_eq!(ns.wait_for_cycle("rotated", 120)["phase"], "Succeeded");
+    ns.wait_for_condition("worker", "Ready", "True", 10);
 }
 
 #[test]

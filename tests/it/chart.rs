@@ -68,6 +68,9 @@ fn false_zero_and_empty_are_values() {
     assert_eq!(config(&objects(&["runbookUrl="]))["runbookUrl"], "");
     assert_eq!(config(&objects(&[]))["defaults"]["cluster"], "");
     assert!(config(&objects(&["store=null"]))["defaults"]["store"].is_null());
+    let whole = config(&objects(&["adoptFrom=old", "modelBaseUrl=https://gateway"]))["defaults"].clone();
+    assert_eq!((&whole["adoptFrom"], &whole["modelBaseUrl"]), (&"old".into(), &"https://gateway".into()));
+    assert!(config(&objects(&["adoptFrom=", "modelBaseUrl="]))["defaults"]["modelBaseUrl"].is_null());
     let path_style = config(&objects(&["store.s3.bucket=b", "store.s3.forcePathStyle=false"]));
     assert_eq!(path_style["defaults"]["store"]["s3"]["forcePathStyle"], false);
     assert!(operator(&objects(&["resources=null"]))["resources"].is_null());

@@ -16,6 +16,7 @@ fn by_operator(event: &Value) -> bool {
         .is_some_and(|name| name.starts_with(&format!("system:serviceaccount:{SYSTEM}:")))
 }
 
+/// agent-sandbox#1254, #1245: writes without a change woke every watcher again and again.
 #[test]
 #[ignore = "needs the test cluster, and nothing else in it: tests/run"]
 fn ten_idle_minutes_cost_no_write() {

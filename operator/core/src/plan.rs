@@ -40,7 +40,7 @@ pub fn plan_config(agent: &PersistentAgent, defaults: &OperatorDefaults) -> Resu
         store: store_config(spec, defaults)?,
         executor: executor_config(&spec.executor, &namespace, defaults)?,
         success: spec.success.clone(),
-        memory: memory_config(agent)?,
+        memory: memory_config(agent, defaults)?,
         limits: limits(spec)?,
         grace_seconds: spec
             .pod
@@ -101,7 +101,7 @@ fn executor_config(
                 executor::Provider::OpenAICompatible => Provider::OpenAICompatible,
             },
             name: m.name.clone(),
-            base_url: m.base_url.clone(),
+            base_url: m.base_url.clone().or_else(|| defaults.model_base_url.clone()),
             api_key: m.api_key_secret_ref.as_ref().map(secret_ref),
             temperature: m.temperature,
             max_output_tokens: m.max_output_tokens,
@@ -126,7 +126,7 @@ fn executor_config(
     }
 }
 
-fn memory_config(agent: &PersistentAgent) -> Result<MemoryConfig, SpecError> {
+fn memory_config(agent: &PersistentAgent, defaults: &OperatorDefaults) -> Result<MemoryConfig, SpecError> {
     let sizes = sizes(&agent.spec)?;
     let memory = agent.spec.memory.clone().unwrap_or_default();
     let from = memory.retention.unwrap_or_default();
@@ -153,10 +153,16 @@ fn memory_config(agent: &PersistentAgent) -> Result<MemoryConfig, SpecError> {
             store::OnCorrupt::Stop => OnCorrupt::Stop,
             store::OnCorrupt::FallBack => OnCorrupt::FallBack,
         },
-        take_over_from: memory.take_over_from,
+        take_over_from: memory.take_over_from.or_else(|| adopted(agent, defaults)),
         accept_memory_loss: accept,
         refuse_namespace_reuse: memory.namespace_reuse == Some(store::NamespaceReuse::Refuse),
     })
+}
+
+/// The owner of the same names in the cluster that this one takes the place of.
+fn adopted(agent: &PersistentAgent, defaults: &OperatorDefaults) -> Option<String> {
+    let owner = Owner { cluster: defaults.adopt_from.clone(), ..owner(agent, defaults) };
+    (!owner.cluster.is_empty()).then(|| owner.path())
 }
 
 fn seed_from(agent: &PersistentAgent, from: store::SeedFrom) -> Result<SeedFrom, SpecError> {

@@ -20,6 +20,10 @@ pub struct OperatorDefaults {
     pub cluster: String,
     /// Store of agents that name none.
     pub store: Option<Store>,
+    /// Name of an earlier cluster whose agents' memories those of the same names here take over; empty = none.
+    pub adopt_from: String,
+    /// Base URL of models whose manifest names none: a gateway in the cluster.
+    pub model_base_url: Option<String>,
     /// Image of the cycle job.
     pub cycle_image: String,
     /// When to pull it.
@@ -37,6 +41,8 @@ impl Default for OperatorDefaults {
         Self {
             cluster: String::new(),
             store: None,
+            adopt_from: String::new(),
+            model_base_url: None,
             cycle_image: String::new(),
             cycle_image_pull_policy: None,
             image_pull_secrets: vec![],

@@ -234,3 +234,40 @@ fn a_namespace_goes_although_it_takes_the_operators_role_along() {
         names.iter().all(told).then_some(())
     });
 }
+
+/// koperator#414: the operator was uninstalled first, and its finalizers held everything up. What `helm uninstall` runs,
+/// beside an operator that works and one of another installation, whose agents it leaves alone.
+#[test]
+#[ignore = "needs etcd and kube-apiserver: tests/run"]
+fn an_uninstalled_operator_leaves_no_finalizer_behind() {
+    let plane = Plane::get();
+    let ns = plane.namespace("uninstalled");
+    let mut operator = Operator::start(plane, &ns.name, "uninstalled", "lease-uninstalled");
+    until("it leads", 30, || operator.leads().then_some(()));
+    let finalizers = |name: &str| ns.get("pa", name)["metadata"]["finalizers"].clone();
+    for name in ["a", "b"] {
+        ns.apply(&agent(name, "  memory: {deletionPolicy: Delete}\n"));
+        until("the finalizer is on", 30, || finalizers(name).is_array().then_some(()));
+    }
+    let _other = Operator::start(plane, &ns.name, "stays", "lease-stays");
+    let patch = r#"{"status":{"operator":"default/lease-stays"}}"#;
+    ns.kubectl(&["patch", "pa", "b", "--subresource=status", "--type=merge", "--patch", patch]);
+    let said = operator.command("uninstall", &ns.name);
+    assert!(
+        said.contains("uninstalled/a: the operator is uninstalled")
+            && said.contains("rm -r /store/uninstalled/a"),
+        "{said}"
+    );
+    until("the operator has ended", 20, || operator.ended().then_some(()));
+    assert_eq!((finalizers("a"), finalizers("b")[0].as_str()), (Value::Null, Some("cicada.dev/delete")));
+    ns.kubectl(&["delete", "pa", "a", "--timeout=30s"]);
+    // One that was not uninstalled after all goes on as before.
+    ns.apply(&agent("a", "  memory: {deletionPolicy: Delete}\n"));
+    operator.revive();
+    until("the finalizer is on again", 60, || finalizers("a").is_array().then_some(()));
+    assert!(operator.command("check", &ns.name).contains("uninstalled leads"));
+    ns.kubectl(&["patch", "pa", "a", "b", "--type=merge", "--patch", r#"{"spec":{"memory":null}}"#]);
+    until("no finalizer is left", 60, || {
+        (finalizers("a").is_null() && finalizers("b").is_null()).then_some(())
+    });
+}

@@ -101,6 +101,21 @@ impl Operator {
         String::from_utf8(said.stdout).unwrap()
     }
 
+    /// What another command of the program says, for the installation of this operator.
+    #[track_caller]
+    pub fn command(&self, name: &str, namespace: &str) -> String {
+        let lease = self.args.iter().skip_while(|a| *a != "--lease").nth(1).unwrap();
+        let config = self.args.iter().skip_while(|a| *a != "--config").nth(1).unwrap();
+        let ran = Command::new(env!("CARGO_BIN_EXE_cicada-operator"))
+            .args([name, "--config", config, "--lease", lease, "--watch-namespaces", namespace])
+            .env("KUBECONFIG", &self.kubeconfig)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(ran.status.success(), "{said}");
+        said
+    }
+
     /// It has listed everything.
     pub fn ready(&self) -> bool {
         self.ask("/readyz") == "ok\n"

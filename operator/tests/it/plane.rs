@@ -260,12 +260,13 @@ impl Plane {
                 "--set",
                 "replicas=0",
             ])
-            .args([
-                "--set",
-                "clusterName=test",
-                "--set",
-                &format!("watchNamespaces={{{}}}", watched.join(",")),
-            ])
+            .args(["--set", "clusterName=test"])
+            .args(
+                watched
+                    .iter()
+                    .enumerate()
+                    .flat_map(|(n, name)| ["--set".to_owned(), format!("watchNamespaces[{n}]={name}")]),
+            )
             .output()
             .unwrap();
         assert!(rendered.status.success(), "{}", String::from_utf8_lossy(&rendered.stderr));

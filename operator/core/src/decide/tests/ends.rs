@@ -72,6 +72,8 @@ fn a_missing_secret_is_probed_again() {
     assert_eq!((w.jobs_made.len(), w.state()), (2, State::Idle));
 }
 
+/// cloudnative-pg#5108: a cron expression that never fires made a backup of the year 0. kube-rs#1779: a wait without
+/// bound overflowed the queue.
 #[test]
 fn a_broken_manifest_stalls_with_its_words() {
     let cases = [
@@ -91,6 +93,7 @@ fn a_broken_manifest_stalls_with_its_words() {
         assert_eq!(stalled.reason, reason);
         assert!(stalled.message.starts_with(words), "{}", stalled.message);
         assert_eq!((w.state(), w.jobs_made.len()), (State::Stalled, 0));
+        assert_eq!(w.look_again, ts("2026-12-01T08:00:00Z"), "no requeue but the longest wait");
         // velero#8575: the words go with the fault.
         w.agent.spec.schedules =
             vec![serde_json::from_value(json!({"name": "s", "cron": "0 9 * * *"})).unwrap()];

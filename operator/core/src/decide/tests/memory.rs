@@ -244,6 +244,25 @@ fn a_snapshot_that_is_not_there_stalls_only_where_the_manifest_names_it() {
     assert_eq!(conditions::find(&w.status().conditions, "Stalled"), None);
 }
 
+/// What the chart says for all agents stands where a manifest says nothing.
+#[test]
+fn a_whole_cluster_takes_over_memories_and_has_one_model_endpoint() {
+    let model = json!({"executor": {"model": {"provider": "OpenAI", "name": "m"}}, "store": {"directory": {"path": "/s"}}});
+    let mut w = World::new(&model, "2026-12-01T06:00:00Z");
+    let planned = |w: &World| {
+        let config = plan::plan_config(&w.agent, &w.defaults).unwrap();
+        let cicada_contract::plan::Executor::Model(model) = config.executor else { panic!("no model") };
+        (config.memory.take_over_from, model.base_url)
+    };
+    assert_eq!(planned(&w), (None, None));
+    w.defaults.adopt_from = "old".into();
+    w.defaults.model_base_url = Some("https://gateway".into());
+    assert_eq!(planned(&w), (Some("old/n/a".into()), Some("https://gateway".into())));
+    w.agent.spec.memory = Some(serde_json::from_value(json!({"takeOverFrom": "x/y/z"})).unwrap());
+    w.agent.spec.executor.model.as_mut().unwrap().base_url = Some("https://own".into());
+    assert_eq!(planned(&w), (Some("x/y/z".into()), Some("https://own".into())));
+}
+
 #[test]
 fn an_agent_is_not_its_own_seed() {
     let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
