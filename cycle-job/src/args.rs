@@ -59,6 +59,9 @@ pub struct RunArgs {
     /// executor needs it.
     #[arg(long)]
     pub mcp: Option<PathBuf>,
+    /// People wait for the cycle: a model's server at which nothing listens is told within seconds.
+    #[arg(long)]
+    pub attended: bool,
 }
 
 /// What to do in the agent's own container.

@@ -38,6 +38,8 @@ pub struct Context {
     pub base: Base,
     /// What the agent's own container talks to.
     pub server: Option<AgentServer>,
+    /// People wait for the cycle: what won't pass by itself is told early.
+    pub attended: bool,
     times: Mutex<Vec<PhaseTime>>,
     /// What stays of an executor that fails: its spend, and calls that may have changed the world.
     spent: Mutex<Usage>,
@@ -64,6 +66,7 @@ impl Context {
             resources,
             base: Base::default(),
             server: None,
+            attended: false,
             times: Mutex::default(),
             spent: Mutex::default(),
             intents: Mutex::default(),

@@ -125,6 +125,7 @@ async fn run(args: &RunArgs, launcher: Launcher, report_only: bool) -> CycleRepo
     };
     let mut context = Context::new(plan, work, launcher, secrets, shutdown);
     context.server = server;
+    context.attended = args.attended;
     if report_only { cycle::report_only(&context).await } else { cycle::run(&context).await }
 }
 

@@ -166,6 +166,18 @@ pub enum StoreError {
         #[source]
         source: Option<Source>,
     },
+    /// The system does not let this process read or write a directory's files.
+    #[error(
+        "no permission to {operation} `{key}` in the store's directory: {what}; give the user that runs this the right to it, or choose another store"
+    )]
+    NotPermitted {
+        /// `get`, `put`, ...
+        operation: &'static str,
+        /// Key or prefix.
+        key: String,
+        /// What the system said.
+        what: String,
+    },
     /// The bucket is not there.
     #[error("the bucket does not exist: create `{bucket}` or correct the store's bucket name")]
     BucketMissing {
@@ -277,6 +289,7 @@ impl StoreError {
             _ if self.is_retryable() => FailureClass::StoreUnavailable,
             _ if self.is_disk_full() => FailureClass::DiskBudget,
             Self::Unauthorized { .. }
+            | Self::NotPermitted { .. }
             | Self::BucketMissing { .. }
             | Self::NoConditionalWrites { .. }
             | Self::Config { .. } => FailureClass::StoreRefused,

@@ -95,12 +95,7 @@ fn set_memory(step: &mut Step<'_>, memory: &MemoryReport, store: Option<String>,
 }
 
 fn summary(bytes: u64, tables: u32) -> String {
-    #[expect(clippy::cast_precision_loss)]
-    let size = match bytes {
-        0..1_048_576 => format!("{} KiB", bytes.div_ceil(1024)),
-        1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
-        _ => format!("{:.1} GiB", bytes as f64 / 1_073_741_824.0),
-    };
+    let size = cicada_contract::text::bytes(bytes);
     format!("{size}, {tables} {}", if tables == 1 { "table" } else { "tables" })
 }
 

@@ -27,9 +27,14 @@ pub(crate) struct UsageError(pub(crate) String);
 #[error("{0}")]
 pub(crate) struct Missing(pub(crate) String);
 
+/// Another process works on what this one was to work on.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Busy(pub(crate) String);
+
 /// SIGINT or SIGTERM.
 #[derive(Debug, thiserror::Error)]
-#[error("interrupted; nothing was changed")]
+#[error("interrupted")]
 pub(crate) struct Interrupted;
 
 /// The exit code of a command that ended so.
@@ -43,6 +48,9 @@ fn code_of(error: &(dyn Error + 'static)) -> Option<u8> {
     }
     if error.is::<Missing>() {
         return Some(NOT_FOUND);
+    }
+    if error.is::<Busy>() {
+        return Some(HELD);
     }
     if error.is::<Interrupted>() {
         return Some(INTERRUPTED);
@@ -63,14 +71,19 @@ fn code_of(error: &(dyn Error + 'static)) -> Option<u8> {
     }
     match error.downcast_ref::<StoreError>() {
         Some(StoreError::NotFound { .. }) => return Some(NOT_FOUND),
+        Some(StoreError::InvalidKey { .. }) => return Some(USAGE),
         Some(
             StoreError::Unauthorized { .. }
+            | StoreError::NotPermitted { .. }
             | StoreError::BucketMissing { .. }
             | StoreError::Unavailable { .. }
             | StoreError::Config { .. }
             | StoreError::Refused { .. },
         ) => return Some(UNREACHABLE),
         _ => {}
+    }
+    if error.is::<kube::config::InferConfigError>() || error.is::<kube::config::KubeconfigError>() {
+        return Some(UNREACHABLE);
     }
     match error.downcast_ref::<kube::Error>() {
         Some(kube::Error::Api(status)) if status.is_not_found() => Some(NOT_FOUND),
@@ -101,6 +114,7 @@ mod tests {
         assert_eq!(of(UsageError("no".into())), USAGE);
         assert_eq!(of(PublishError::Fenced { by: "c".into(), epoch: 2 }), HELD);
         assert_eq!(of(AcquireError::Outrun), HELD);
+        assert_eq!(of(Busy("no".into())), HELD);
         assert_eq!(of(Interrupted), INTERRUPTED);
         assert_eq!(of(std::io::Error::other("x")), FAILED);
     }

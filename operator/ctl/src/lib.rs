@@ -6,13 +6,17 @@
 mod args;
 mod commands;
 mod exit;
+mod interrupt;
 mod local;
 mod manifest;
+mod names;
 mod output;
 mod progress;
+mod scratch;
 mod target;
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -35,12 +39,7 @@ pub fn entry(mut args: Vec<OsString>) -> ExitCode {
         Err(error) => error.exit(),
     };
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let filter = tracing_subscriber::EnvFilter::try_from_env("CICADA_LOG").unwrap_or_else(|_| "warn".into());
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .without_time()
-        .try_init();
+    start_logging();
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -48,6 +47,7 @@ pub fn entry(mut args: Vec<OsString>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    runtime.spawn(interrupt::watch());
     match runtime.block_on(commands::run(cli)) {
         Ok(code) => code,
         Err(error) => {
@@ -58,16 +58,34 @@ pub fn entry(mut args: Vec<OsString>) -> ExitCode {
     }
 }
 
+/// On standard error; `CICADA_LOG` filters. Libraries say in their errors what is of use: what they log besides is for
+/// those who ask for it.
+fn start_logging() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("CICADA_LOG")
+        .unwrap_or_else(|_| "off,cicada=warn".into());
+    let colours =
+        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colours)
+        .without_time()
+        .try_init();
+}
+
 /// Name of the program, as its help writes it.
 const NAME: &str = "cicadactl";
 /// Its file's name where kubectl finds it as `kubectl cicada`.
 const PLUGIN_FILE: &str = "kubectl-cicada";
+/// Its name then.
+const PLUGIN_NAME: &str = "kubectl cicada";
 
 fn parse(args: Vec<OsString>) -> Result<args::Cli, clap::Error> {
     let file = args.first().and_then(|path| Path::new(path).file_stem());
     let command = args::Cli::command();
     let command = if file.is_some_and(|name| name == PLUGIN_FILE) {
-        called(command, "kubectl cicada").bin_name("kubectl cicada")
+        output::call_program(PLUGIN_NAME);
+        called(command, PLUGIN_NAME).bin_name(PLUGIN_NAME)
     } else {
         command
     };

@@ -6,9 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use cicada_crds::{AgentCycle, PersistentAgent};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::target::did_you_mean;
+use crate::exit::Missing;
+use crate::local::DEFAULT_NAMESPACE;
+use crate::names;
+use crate::target::{self, did_you_mean};
 
 /// Everything that the manifests of one folder say.
 #[derive(Debug, Default)]
@@ -23,47 +27,69 @@ pub(crate) struct Folder {
     pub(crate) config_maps: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
 }
 
-/// Reads all `*.yaml` and `*.yml` files of `dir`, in the order of their names.
-pub(crate) fn read_folder(dir: &Path) -> anyhow::Result<Folder> {
+/// Files of `dir` that may hold manifests, in the order of their names.
+pub(crate) fn files(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries =
         std::fs::read_dir(dir).with_context(|| format!("can't read the folder {}", dir.display()))?;
     let mut files: Vec<PathBuf> = entries
         .filter_map(|e| e.ok().map(|e| e.path()))
-        .filter(|p| p.is_file() && p.extension().is_some_and(|e| e == "yaml" || e == "yml"))
+        .filter(|p| p.extension().is_some_and(|e| e == "yaml" || e == "yml" || e == "json"))
+        // Through links: a folder may be a mounted ConfigMap.
+        .filter(|p| p.is_file())
         .collect();
     files.sort();
+    Ok(files)
+}
+
+/// Reads all manifests of `dir`, in the order of their files' names.
+pub(crate) fn read_folder(dir: &Path) -> anyhow::Result<Folder> {
+    target::folder(dir)?;
     let mut folder = Folder::default();
-    for file in files {
-        let text =
-            std::fs::read_to_string(&file).with_context(|| format!("can't read {}", file.display()))?;
-        let documents: Vec<Value> =
-            serde_saphyr::from_multiple(&text).with_context(|| format!("{} is not YAML", file.display()))?;
+    for file in files(dir)? {
+        let bytes = std::fs::read(&file).with_context(|| format!("can't read {}", file.display()))?;
+        let text = String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8", file.display()))?;
+        let documents: Vec<Value> = if file.extension().is_some_and(|e| e == "json") {
+            match serde_json::from_str(&text) {
+                // The data of an agent, which has such files, too.
+                Ok(Value::Object(fields)) if !fields.contains_key("apiVersion") => continue,
+                Ok(document @ Value::Object(_)) => vec![document],
+                _ => continue,
+            }
+        } else {
+            serde_saphyr::from_multiple(&text).with_context(|| format!("{} is not YAML", file.display()))?
+        };
         for document in documents.into_iter().filter(|d| !d.is_null()) {
             folder.add(document).with_context(|| format!("in {}", file.display()))?;
         }
     }
     if folder.agents.is_empty() {
-        bail!(
+        bail!(Missing(format!(
             "{} has no PersistentAgent: put a manifest there, or start from crds/examples/local",
             dir.display()
-        );
+        )));
     }
     Ok(folder)
 }
 
 impl Folder {
-    fn add(&mut self, document: Value) -> anyhow::Result<()> {
+    fn add(&mut self, mut document: Value) -> anyhow::Result<()> {
         let kind = document.get("kind").and_then(Value::as_str).unwrap_or("").to_owned();
+        if kind == "List" {
+            let items = document.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take);
+            return items.unwrap_or_default().into_iter().try_for_each(|item| self.add(item));
+        }
         let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("").to_owned();
         let what = format!("{kind} {name}");
         match kind.as_str() {
             "PersistentAgent" => {
-                check_schema::<PersistentAgent>(&document).with_context(|| what.clone())?;
-                self.agents.push(serde_json::from_value(document).with_context(|| what)?);
+                let agent: PersistentAgent = ours(document).with_context(|| what.clone())?;
+                unique(&self.agents, &agent).with_context(|| what)?;
+                self.agents.push(agent);
             }
             "AgentCycle" => {
-                check_schema::<AgentCycle>(&document).with_context(|| what.clone())?;
-                self.cycles.push(serde_json::from_value(document).with_context(|| what)?);
+                let cycle: AgentCycle = ours(document).with_context(|| what.clone())?;
+                unique(&self.cycles, &cycle).with_context(|| what)?;
+                self.cycles.push(cycle);
             }
             "Secret" => {
                 let secret: Secret = serde_json::from_value(document).with_context(|| what.clone())?;
@@ -78,10 +104,18 @@ impl Folder {
                 self.secrets.insert(name, values);
             }
             "ConfigMap" => {
-                let map: ConfigMap = serde_json::from_value(document).with_context(|| what)?;
+                let map: ConfigMap = serde_json::from_value(document).with_context(|| what.clone())?;
                 let text = map.data.unwrap_or_default().into_iter().map(|(k, v)| (k, v.into_bytes()));
                 let binary = map.binary_data.unwrap_or_default().into_iter().map(|(k, v)| (k, v.0));
-                self.config_maps.insert(name, text.chain(binary).collect());
+                let values: BTreeMap<String, Vec<u8>> = text.chain(binary).collect();
+                // They become a folder and files in it.
+                if let Some(wrong) = values.keys().find(|key| !names::is_key(key)) {
+                    bail!("{what} has the key {wrong:?}: letters, digits, -, _ and . are allowed");
+                }
+                if !names::is_name(&name) {
+                    bail!("{name:?} can't be the name of a ConfigMap");
+                }
+                self.config_maps.insert(name, values);
             }
             "" => bail!("a document has no kind"),
             // A Git folder holds more than ours (Namespaces, RoleBindings, ...): not our business here.
@@ -89,6 +123,30 @@ impl Folder {
         }
         Ok(())
     }
+}
+
+/// Reads one of our objects as an API server would take it.
+fn ours<K: kube::CustomResourceExt + kube::ResourceExt + DeserializeOwned>(
+    document: Value,
+) -> anyhow::Result<K> {
+    check_schema::<K>(&document)?;
+    let object: K = serde_json::from_value(document)?;
+    // Folders are named after both.
+    names::check(&namespace(&object), &object.name_any())?;
+    Ok(object)
+}
+
+fn namespace(object: &impl kube::ResourceExt) -> String {
+    object.namespace().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())
+}
+
+/// Two of one name would work on one memory, each as if it were alone.
+fn unique<K: kube::ResourceExt>(known: &[K], object: &K) -> anyhow::Result<()> {
+    let path = |o: &K| (namespace(o), o.name_any());
+    if known.iter().any(|other| path(other) == path(object)) {
+        bail!("it is in the folder twice, in namespace {}: remove one", namespace(object));
+    }
+    Ok(())
 }
 
 /// Refuses fields that the generated schema does not know and names the nearest one, as an API server

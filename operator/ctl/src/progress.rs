@@ -20,6 +20,12 @@ pub(crate) fn aside<T>(print: impl FnOnce() -> T) -> T {
     lines().suspend(print)
 }
 
+/// Takes the lines away for good.
+pub(crate) fn clear() {
+    // A terminal that is gone shows nothing anyway.
+    let _ = lines().clear();
+}
+
 /// A bar over `total` bytes.
 pub(crate) fn bar(label: &str, total: u64) -> ProgressBar {
     let bar = lines().add(ProgressBar::new(total));

@@ -1,5 +1,6 @@
 //! From what people type to the agent's part of a store.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use kube::{Api, Client};
 
 use crate::args::{Place, Target};
 use crate::exit::{Missing, UsageError};
+use crate::{local, names};
 
 /// Label of the ConfigMap in which the chart keeps the operator's configuration.
 const OPERATOR_CONFIG_LABEL: &str = "cicada.dev/operator-config=true";
@@ -37,25 +39,34 @@ impl Target {
     pub(crate) async fn open(&self) -> anyhow::Result<AgentStore> {
         self.place.open(&self.agent).await
     }
+
+    /// The agent's manifest: of the cluster or of the folder, which must have it. None = only a store is named.
+    pub(crate) async fn manifest(&self) -> anyhow::Result<Option<PersistentAgent>> {
+        let (namespace, name) = self.names()?;
+        if self.place.is_cluster() {
+            return read_agent(&self.place.client().await?, &namespace, &name).await.map(Some);
+        }
+        match &self.place.local {
+            Some(dir) => local::known(dir, &namespace, &name).map(Some),
+            None => Ok(None),
+        }
+    }
 }
 
 impl Place {
     /// Namespace and name of `agent`.
     pub(crate) fn names(&self, agent: &str) -> anyhow::Result<(String, String)> {
-        match (agent.split_once('/'), &self.namespace) {
-            (Some((namespace, name)), None) => Ok((namespace.to_owned(), name.to_owned())),
-            (Some((namespace, name)), Some(other)) if namespace == other => {
-                Ok((namespace.to_owned(), name.to_owned()))
-            }
-            (Some((namespace, _)), Some(other)) => {
+        let (namespace, name) = match (agent.split_once('/'), self.namespace.as_deref()) {
+            (Some((namespace, _)), Some(other)) if namespace != other => {
                 bail!(UsageError(format!(
                     "the agent is in namespace {namespace} by its name and in {other} by --namespace: give one"
                 )))
             }
-            (None, namespace) => {
-                Ok((namespace.clone().unwrap_or_else(|| "default".into()), agent.to_owned()))
-            }
-        }
+            (Some(names), _) => names,
+            (None, namespace) => (namespace.unwrap_or("default"), agent),
+        };
+        names::check(namespace, name)?;
+        Ok((namespace.to_owned(), name.to_owned()))
     }
 
     /// True if neither a store nor a folder is named: the cluster is asked.
@@ -82,7 +93,7 @@ impl Place {
     /// The store that --store or --local names; None = the cluster has to be asked.
     pub(crate) async fn whole_store(&self) -> anyhow::Result<Option<Arc<dyn ObjectStore>>> {
         let config = match (&self.store, &self.local) {
-            (Some(url), _) => cicada_store::parse_url(url, self.endpoint.as_deref(), self.region.as_deref())?,
+            (Some(url), _) => store_of(url, self.endpoint.as_deref(), self.region.as_deref())?,
             (None, Some(dir)) => StoreConfig::Directory {
                 path: local_state(dir)?.join("store").display().to_string(),
                 claim_name: None,
@@ -144,12 +155,30 @@ impl Place {
     }
 }
 
+/// The store of a URL that somebody typed.
+pub(crate) fn store_of(
+    url: &str,
+    endpoint: Option<&str>,
+    region: Option<&str>,
+) -> anyhow::Result<StoreConfig> {
+    cicada_store::parse_url(url, endpoint, region).map_err(|error| UsageError(error.to_string()).into())
+}
+
+/// The folder that somebody named, by its full path.
+pub(crate) fn folder(dir: &Path) -> anyhow::Result<PathBuf> {
+    let full = dir.canonicalize().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Missing(format!("can't find the folder {}", dir.display())).into(),
+        _ => anyhow::Error::new(error).context(format!("can't look into the folder {}", dir.display())),
+    })?;
+    if !full.is_dir() {
+        bail!(UsageError(format!("{} is no folder", dir.display())));
+    }
+    Ok(full)
+}
+
 /// What `local` writes below `dir`. A folder that is not there is told from one that was never run.
 pub(crate) fn local_state(dir: &Path) -> anyhow::Result<PathBuf> {
-    let dir = dir
-        .canonicalize()
-        .map_err(|error| Missing(format!("can't find the folder {}: {error}", dir.display())))?;
-    Ok(dir.join(LOCAL_STATE))
+    Ok(folder(dir)?.join(LOCAL_STATE))
 }
 
 /// The agent's manifest in the cluster.

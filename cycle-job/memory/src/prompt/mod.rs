@@ -47,7 +47,7 @@ pub(crate) fn quoted(text: &str, max: usize) -> String {
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if matches!(c, '<' | '>' | '`') || c.is_control() || crate::tool::render::is_invisible(c) {
+        if matches!(c, '<' | '>' | '`') || c.is_control() || cicada_contract::text::is_invisible(c) {
             out.push_str(&format!("\\u{:04x}", u32::from(c)));
         } else {
             out.push(c);

@@ -1,5 +1,7 @@
 //! A batch's result as text: compact, cut at rows, with the way to the rest.
 
+use cicada_contract::text::escaped;
+
 use super::{BatchResult, StatementResult};
 use crate::value::Value;
 
@@ -7,7 +9,7 @@ use crate::value::Value;
 pub(crate) fn text(result: &BatchResult) -> String {
     let mut out = String::new();
     for warning in &result.warnings {
-        out.push_str(&format!("note: {}\n", line(warning)));
+        out.push_str(&format!("note: {}\n", escaped(warning)));
     }
     for (n, statement) in result.statements.iter().enumerate() {
         out.push_str(&format!("[{}] ", n + 1));
@@ -17,10 +19,10 @@ pub(crate) fn text(result: &BatchResult) -> String {
         match error.statement {
             Some(n) => out.push_str(&format!(
                 "ERROR in statement {n} ({}): {}\n",
-                line(&error.sql),
-                line(&error.message)
+                escaped(&error.sql),
+                escaped(&error.message)
             )),
-            None => out.push_str(&format!("ERROR: {}\n", line(&error.message))),
+            None => out.push_str(&format!("ERROR: {}\n", escaped(&error.message))),
         }
         out.push_str("The whole batch was rolled back; nothing of it was kept.\n");
     }
@@ -41,7 +43,7 @@ fn one(out: &mut String, statement: &StatementResult) {
         rows(out, statement);
     }
     for warning in &statement.warnings {
-        out.push_str(&format!("warning: {}\n", line(warning)));
+        out.push_str(&format!("warning: {}\n", escaped(warning)));
     }
 }
 
@@ -67,27 +69,7 @@ fn rows(out: &mut String, statement: &StatementResult) {
 
 /// A value; the separator of values can't be faked.
 fn cell(text: &str) -> String {
-    line(text).replace('|', "\\|")
-}
-
-/// One line whatever the text, so that it can't pass for another of ours.
-fn line(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if c.is_control() || is_invisible(c) => out.push_str(&format!("\\u{{{:x}}}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-/// Marks that turn the reading direction or hide: text of strangers must not rearrange ours.
-pub(crate) fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+    escaped(text).replace('|', "\\|")
 }
 
 /// The value shortened to `max` bytes.

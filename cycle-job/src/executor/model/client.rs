@@ -21,6 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Longest single wait of our own choice; a provider's hint may be longer.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
+/// Tries of a call at whose address nothing listens, where people wait for the cycle: a server that is just
+/// being started is met, one that is down is told within seconds.
+const TRIES_ATTENDED: u32 = 3;
+
 /// A language model.
 #[async_trait]
 pub trait Llm: Send + Sync {
@@ -52,6 +56,8 @@ pub enum CallError {
     Unreachable {
         /// What the client said.
         message: String,
+        /// The machine answered, and nothing listens there: waiting helps only if somebody starts it.
+        refused: bool,
     },
     /// The reply broke off or was no reply. It may have cost something.
     #[error("the model's reply was not whole: {message}")]
@@ -87,9 +93,15 @@ impl Classified for CallError {
 }
 
 /// How long to wait before the next try; None = give up. `tries` counts those made, `waited` is what they
-/// waited together, `jitter` lies in 0..1.
-pub fn wait_before_retry(error: &CallError, tries: u32, waited: Duration, jitter: f64) -> Option<Duration> {
-    if !error.is_retryable() || tries >= TRIES {
+/// waited together, `jitter` lies in 0..1; `attended` is true where people wait for the cycle.
+pub fn wait_before_retry(
+    error: &CallError,
+    tries: u32,
+    waited: Duration,
+    jitter: f64,
+    attended: bool,
+) -> Option<Duration> {
+    if !error.is_retryable() || tries >= most_tries(error, attended) {
         return None;
     }
     let own = Duration::from_secs(1 << tries.saturating_sub(1).min(6))
@@ -103,6 +115,11 @@ pub fn wait_before_retry(error: &CallError, tries: u32, waited: Duration, jitter
     (waited + wait <= PATIENCE).then_some(wait)
 }
 
+fn most_tries(error: &CallError, attended: bool) -> u32 {
+    let refused = matches!(error, CallError::Unreachable { refused: true, .. });
+    if attended && refused { TRIES_ATTENDED } else { TRIES }
+}
+
 /// What came of a call with all its tries.
 #[derive(Debug)]
 pub struct Called {
@@ -114,8 +131,8 @@ pub struct Called {
     pub tries: u32,
 }
 
-/// Calls until there is a reply, a final error, or patience ends.
-pub async fn call(llm: &dyn Llm, transcript: &Transcript, tools: &Offered) -> Called {
+/// Calls until there is a reply, a final error, or patience ends, which it does sooner where people wait.
+pub async fn call(llm: &dyn Llm, transcript: &Transcript, tools: &Offered, attended: bool) -> Called {
     let mut lost = vec![];
     let mut waited = Duration::ZERO;
     for tries in 1.. {
@@ -126,15 +143,21 @@ pub async fn call(llm: &dyn Llm, transcript: &Transcript, tools: &Offered) -> Ca
         if let CallError::Incomplete { tokens, .. } = &error {
             lost.push(tokens.unwrap_or_else(|| Tokens::guess(transcript.bytes() + tools.bytes())));
         }
-        let Some(wait) = wait_before_retry(&error, tries, waited, rand::random()) else {
+        let Some(wait) = wait_before_retry(&error, tries, waited, rand::random(), attended) else {
             return Called { result: Err(error), lost, tries };
         };
-        tracing::info!(tries, wait_ms = wait.as_millis(), reason = %error, "model call is tried again");
+        let (most, wait_ms) =
+            (most_tries(&error, attended), u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        tracing::info!(tries, most, wait_ms, reason = %error, "model call is tried again");
         waited += wait;
         tokio::time::sleep(wait).await;
     }
     // The loop has no end of its own; wait_before_retry ends it.
-    Called { result: Err(CallError::Unreachable { message: "out of tries".into() }), lost, tries: TRIES }
+    Called {
+        result: Err(CallError::Unreachable { message: "out of tries".into(), refused: false }),
+        lost,
+        tries: TRIES,
+    }
 }
 
 /// Class of an answer with an error status.

@@ -11,7 +11,7 @@ fn none(_: &str) -> Option<String> {
 fn a_providers_hint_is_a_lower_bound_and_patience_ends() {
     let busy = |seconds| CallError::Busy { status: 429, retry_after: seconds, message: String::new() };
     let wait = |error: &CallError, tries, waited| {
-        wait_before_retry(error, tries, Duration::from_secs(waited), 1.0).map(|d| d.as_secs())
+        wait_before_retry(error, tries, Duration::from_secs(waited), 1.0, false).map(|d| d.as_secs())
     };
     assert_eq!(wait(&busy(None), 1, 0), Some(1));
     assert_eq!(wait(&busy(None), 4, 0), Some(8));
@@ -21,6 +21,19 @@ fn a_providers_hint_is_a_lower_bound_and_patience_ends() {
     assert_eq!(wait(&busy(None), TRIES, 0), None);
     assert_eq!(wait(&CallError::Refused { status: 401, message: String::new() }, 1, 0), None);
     assert_eq!(wait(&CallError::Overflow { message: String::new() }, 1, 0), None);
+}
+
+#[test]
+fn people_do_not_wait_minutes_for_a_server_that_is_down() {
+    let refused = CallError::Unreachable { message: "nothing listens".into(), refused: true };
+    let lost = CallError::Unreachable { message: "timeout".into(), refused: false };
+    let again = |error: &CallError, tries, attended| {
+        wait_before_retry(error, tries, Duration::ZERO, 1.0, attended).is_some()
+    };
+    assert!(again(&refused, TRIES_ATTENDED - 1, true), "a server that is just being started is met");
+    assert!(!again(&refused, TRIES_ATTENDED, true));
+    assert!(again(&refused, TRIES_ATTENDED, false), "a pod waits: nobody would start it again");
+    assert!(again(&lost, TRIES_ATTENDED, true));
 }
 
 #[test]
@@ -107,7 +120,7 @@ async fn a_lost_reply_is_paid_for_and_tried_again() {
     let part = Part { name: "task", required: true, text: "x".repeat(400) };
     let transcript = Transcript::new(Prompt { system: String::new(), parts: vec![part] });
     let started = tokio::time::Instant::now();
-    let called = call(&script, &transcript, &Offered::default()).await;
+    let called = call(&script, &transcript, &Offered::default(), false).await;
     assert_eq!((called.result, called.tries), (Ok(reply), 4));
     assert_eq!(called.lost, [Tokens::guess(400), Tokens { input: 5, cached: 0, output: 1 }]);
     assert!(started.elapsed() >= Duration::from_secs(20));

@@ -84,7 +84,7 @@ impl Loop<'_, '_> {
             }
             self.tell(false).await?;
             let called = tokio::select! {
-                called = client::call(self.llm, transcript, self.offered) => called,
+                called = client::call(self.llm, transcript, self.offered, self.desk.cx.attended) => called,
                 stop = self.desk.cx.shutdown.wait() => return Err(ModelError::Stopped(stop)),
             };
             let Called { result, lost, tries } = called;
@@ -134,7 +134,7 @@ impl Loop<'_, '_> {
                 let transcript = summary::request(&agent, &due);
                 let offered = Offered::default();
                 tokio::select! {
-                    called = client::call(self.llm, &transcript, &offered) => {
+                    called = client::call(self.llm, &transcript, &offered, self.desk.cx.attended) => {
                         for tokens in called.lost.into_iter().chain(called.result.as_ref().map(|r| r.tokens)) {
                             add_call(&mut self.usage, tokens, self.config.prices.as_ref());
                         }

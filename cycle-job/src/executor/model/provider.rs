@@ -167,10 +167,15 @@ impl ProviderModel {
                 })
             }
             genai::Error::WebModelCall { webc_error: genai::webc::Error::Reqwest(e), .. } => {
-                let message = reqwest_message(e);
+                let refused = was_refused(e);
+                let message = if refused {
+                    format!("nothing listens at {}", self.target.endpoint.base_url())
+                } else {
+                    reqwest_message(e)
+                };
                 // Once there was a connection the provider may have worked, and bills it.
                 Err(self.clean(if e.is_connect() || e.is_builder() {
-                    CallError::Unreachable { message }
+                    CallError::Unreachable { message, refused }
                 } else {
                     CallError::Incomplete { message, tokens: None }
                 }))
@@ -201,7 +206,9 @@ impl ProviderModel {
             CallError::Busy { status, retry_after, message } => {
                 CallError::Busy { status, retry_after, message: clean(message) }
             }
-            CallError::Unreachable { message } => CallError::Unreachable { message: clean(message) },
+            CallError::Unreachable { message, refused } => {
+                CallError::Unreachable { message: clean(message), refused }
+            }
             CallError::Incomplete { message, tokens } => {
                 CallError::Incomplete { message: clean(message), tokens }
             }
@@ -331,6 +338,19 @@ fn body_of(error: &genai::Error) -> &str {
 }
 
 /// The client's error and what is below it, without the URL.
+/// True if the machine answered that nothing listens.
+fn was_refused(error: &reqwest::Error) -> bool {
+    let mut next = std::error::Error::source(error);
+    while let Some(source) = next {
+        let io = source.downcast_ref::<std::io::Error>();
+        if io.is_some_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused) {
+            return true;
+        }
+        next = source.source();
+    }
+    false
+}
+
 fn reqwest_message(error: &reqwest::Error) -> String {
     let mut text = match (error.is_timeout(), error.is_connect()) {
         (true, _) => "timeout".to_owned(),

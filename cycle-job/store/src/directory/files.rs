@@ -12,11 +12,9 @@ use crate::store::{ETag, Result, StoreError};
 
 pub(super) fn unavailable(operation: &'static str, key: &str, error: &io::Error) -> StoreError {
     match error.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => StoreError::Unauthorized {
-            location: format!("directory, {operation} of `{key}`"),
-            reason: error.kind().to_string(),
-            source: Some(copy_of(error).into()),
-        },
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            StoreError::NotPermitted { operation, key: key.into(), what: error.kind().to_string() }
+        }
         _ => StoreError::Unavailable {
             operation,
             key: key.into(),
@@ -104,5 +102,20 @@ pub(super) fn copy_hashed(
         }
         hash.update(&buffer[..n]);
         target.write_all(&buffer[..n]).map_err(CopyError::Write)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_right_is_no_matter_of_credentials() {
+        for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem] {
+            let error = unavailable("put", "shop/clerk/HEAD.json", &kind.into());
+            let text = error.to_string();
+            assert!(text.starts_with("no permission to put `shop/clerk/HEAD.json`"), "{text}");
+            assert!(text.contains(&kind.to_string()) && !error.is_retryable(), "{text}");
+        }
     }
 }

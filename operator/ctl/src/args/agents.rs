@@ -1,8 +1,9 @@
 //! Arguments of the commands that talk to agents.
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 
-use super::{Format, Place, Target};
+use super::{Output, Place, Target};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -14,16 +15,16 @@ pub(crate) struct SendArgs {
     /// The text.
     pub(crate) text: String,
     /// Channel it comes by.
-    #[arg(long, default_value = "cli")]
+    #[arg(long, default_value = "cli", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) channel: String,
     /// Sender's address.
-    #[arg(long, default_value = "operator")]
+    #[arg(long, default_value = "operator", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) from: String,
     /// Subject.
     #[arg(long)]
     pub(crate) subject: Option<String>,
     /// The sender's own id of the message: the same id twice is one message.
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     pub(crate) id: Option<String>,
 }
 
@@ -64,11 +65,10 @@ pub(crate) struct AnswerArgs {
     #[arg(requires = "request")]
     pub(crate) answer: Option<String>,
     /// Who answers.
-    #[arg(long, default_value = "operator")]
+    #[arg(long, default_value = "operator", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) from: String,
-    /// How to print the questions.
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Format,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 #[derive(Debug, Args)]
@@ -110,6 +110,11 @@ pub(crate) struct HoldScope {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "An agent proposes its charter (selfManagement.charter: Propose), and the platform a changed MCP tool. Schedules of
+its own need no approval: selfManagement.schedules allows them or not, and `cicadactl inspect` has them in the ledger's
+table agent_schedules."
+)]
 pub(crate) struct ProposalsArgs {
     #[command(subcommand)]
     pub(crate) command: ProposalsCommand,
@@ -126,9 +131,8 @@ pub(crate) enum ProposalsCommand {
         /// Also those that were decided.
         #[arg(long)]
         all: bool,
-        /// How to print.
-        #[arg(short, long, value_enum, default_value_t)]
-        output: Format,
+        #[command(flatten)]
+        output: Output,
     },
     /// Show one proposal: what it would change.
     #[command(after_help = "Examples:

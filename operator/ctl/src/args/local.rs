@@ -4,14 +4,19 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Format;
+use super::Output;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   cicadactl local crds/examples/local --once
-  cicadactl local agents --store s3://bucket/prefix --endpoint http://127.0.0.1:7070")]
+  cicadactl local agents --store s3://bucket/prefix --endpoint http://127.0.0.1:7070
+  cicadactl local agents --once -o csv       a line for each cycle
+
+Ctrl-C lets the running cycles persist what they have.
+Exit codes: 0 with --once: all succeeded, else: ended by Ctrl-C; 1 a cycle failed; 3 no such folder, or no agent in it;
+4 another process works on the folder; 130 --once was interrupted.")]
 pub(crate) struct LocalArgs {
-    /// Folder with manifests (*.yaml): PersistentAgent, AgentCycle, Secret, ConfigMap.
+    /// Folder with manifests (*.yaml, *.yml, *.json): PersistentAgent, AgentCycle, Secret, ConfigMap.
     pub(crate) dir: PathBuf,
     /// One cycle of each agent that is not suspended, then the folder's AgentCycles, then agents that
     /// another one's message has woken; exit 0 if all succeeded.
@@ -29,7 +34,6 @@ pub(crate) struct LocalArgs {
     /// Base URL in place of every model's own.
     #[arg(long, env = "CICADA_MODEL_URL", value_name = "URL")]
     pub(crate) model_url: Option<String>,
-    /// How to print the summary.
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Format,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }

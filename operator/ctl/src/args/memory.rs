@@ -4,29 +4,37 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{Format, Target};
+use super::{Output, Target};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   cicadactl log shop/price-watch                 the newest five cycles
-  cicadactl log shop/price-watch price-watch-29935140 -o json")]
+  cicadactl log shop/price-watch price-watch-29935140 -o json
+  cicadactl log shop/price-watch -f
+  cicadactl log shop/price-watch --last 100 -o csv      the cycles, without their steps")]
 pub(crate) struct LogArgs {
     #[command(flatten)]
     pub(crate) target: Target,
     /// Name of one cycle; without it the newest ones.
     pub(crate) cycle: Option<String>,
     /// How many cycles.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) last: u32,
-    /// How to print.
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Format,
+    /// Go on showing cycles as they end, until Ctrl-C (exit code 0).
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   cicadactl query shop/price-watch \"SELECT count(*) FROM prices\"
-  cicadactl query shop/price-watch --ledger \"SELECT cycle, outcome FROM cycles\" -o json")]
+  cicadactl query shop/price-watch --ledger \"SELECT cycle, outcome FROM cycles\" -o json
+  cicadactl query shop/price-watch --timeout 600 \"SELECT avg(cents) FROM prices\"
+
+Values are printed as they are where a file or pipe takes the CSV; a terminal gets control characters escaped.
+A column name that occurs twice has a number in JSON and YAML (n, n:1); an infinite number is the text Inf or -Inf.")]
 pub(crate) struct QueryArgs {
     #[command(flatten)]
     pub(crate) target: Target,
@@ -41,21 +49,23 @@ pub(crate) struct QueryArgs {
     /// Most rows.
     #[arg(long, default_value_t = 1000)]
     pub(crate) rows: usize,
-    /// How to print.
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Format,
+    /// Longest time of the statement, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) timeout: u64,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   cicadactl inspect shop/price-watch
-  cicadactl inspect shop/tea-shop --local crds/examples/local -o yaml")]
+  cicadactl inspect shop/tea-shop --local crds/examples/local -o yaml
+  cicadactl inspect shop/price-watch -o csv      the tables only, with their rows")]
 pub(crate) struct InspectArgs {
     #[command(flatten)]
     pub(crate) target: Target,
-    /// How to print.
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Format,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 #[derive(Debug, Args)]
@@ -65,9 +75,8 @@ pub(crate) struct InspectArgs {
 pub(crate) struct SnapshotsArgs {
     #[command(flatten)]
     pub(crate) target: Target,
-    /// How to print.
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Format,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 #[derive(Debug, Args)]
@@ -121,9 +130,8 @@ pub(crate) enum FilesCommand {
     List {
         #[command(flatten)]
         target: Target,
-        /// How to print.
-        #[arg(short, long, value_enum, default_value_t)]
-        output: Format,
+        #[command(flatten)]
+        output: Output,
     },
 }
 

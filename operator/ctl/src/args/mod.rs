@@ -30,8 +30,9 @@ pub(crate) use repair::*;
 Where an agent's memory is: in the folder of `cicadactl local` (--local DIR), in a store (--store URL), or, with
 neither, where its manifest in the cluster says.
 
-Exit codes: 0 done; 1 failed; 2 wrong command line; 3 no such agent, memory, snapshot, question, proposal or file;
-4 somebody else holds the memory; 5 store or cluster can't be reached, or refuses the credentials; 130 interrupted.
+Exit codes: 0 done; 1 failed; 2 wrong command line; 3 no such agent, memory, snapshot, cycle, question, proposal, file
+or folder; 4 somebody else holds the memory or works on the folder; 5 can't be reached or refused: store or cluster;
+130 interrupted by Ctrl-C or SIGTERM.
 `verify` has its own: 0 sound, 1 damaged, 2 unreadable."
 )]
 pub(crate) struct Cli {
@@ -132,6 +133,14 @@ pub(crate) struct Consent {
     /// Go ahead although a cycle is at work: it can't publish any more, what it did is lost.
     #[arg(long)]
     pub(crate) fence: bool,
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct Output {
+    /// How to print.
+    #[arg(id = "output", short = 'o', long = "output", value_name = "FORMAT", value_enum, default_value_t)]
+    pub(crate) format: Format,
 }
 
 /// How to print.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Consent, Format, Place, Target};
+use super::{Consent, Output, Place, Target};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -15,9 +15,8 @@ use super::{Consent, Format, Place, Target};
 pub(crate) struct ListArgs {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// How to print.
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Format,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 #[derive(Debug, Args)]
@@ -44,9 +43,8 @@ pub(crate) struct DiffArgs {
     /// End with 1 if they differ.
     #[arg(long)]
     pub(crate) exit_code: bool,
-    /// How to print.
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Format,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 #[derive(Debug, Args)]
@@ -66,9 +64,8 @@ pub(crate) struct VerifyArgs {
     /// Check every snapshot as a whole, and the hash of every large tool result.
     #[arg(long)]
     pub(crate) all: bool,
-    /// How to print.
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Format,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 #[derive(Debug, Args)]
@@ -189,9 +186,8 @@ pub(crate) struct OutboxArgs {
     /// Also what was sent.
     #[arg(long)]
     pub(crate) all: bool,
-    /// How to print.
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Format,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 #[derive(Debug, Args)]
@@ -211,7 +207,6 @@ pub(crate) struct GcArgs {
     /// Go ahead although a cycle is at work: it can't publish any more, what it did is lost.
     #[arg(long)]
     pub(crate) fence: bool,
-    /// How to print.
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Format,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }

@@ -1,8 +1,10 @@
 //! `answer`: a person's answer to a question of the agent's.
 
+use std::collections::BTreeSet;
+
 use anyhow::bail;
 use cicada_crds::cycle::TriggerKind;
-use cicada_store::{INBOX_VERSION, InboxMessage};
+use cicada_store::{AgentStore, INBOX_VERSION, InboxError, InboxMessage, StoreError};
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 
@@ -21,7 +23,8 @@ pub(super) async fn run(args: AnswerArgs) -> anyhow::Result<()> {
     let sql = "SELECT request_id, question, options_json, state, answer, created_at, expires_at \
                FROM human_requests ORDER BY created_at";
     let questions = ledger_rows(&store, sql, QUESTIONS_MAX).await?;
-    let Some(id) = &args.request else { return list(&questions, args.output) };
+    let waiting = waiting(&store).await?;
+    let Some(id) = &args.request else { return list(&questions, &waiting, args.output.format) };
     let Some(question) = questions.iter().find(|q| q["request_id"] == id.as_str()) else {
         bail!(Missing(format!(
             "no question {id}; cicadactl answer {} lists the open ones",
@@ -32,10 +35,12 @@ pub(super) async fn run(args: AnswerArgs) -> anyhow::Result<()> {
         bail!("question {id} was answered: {}", question["answer"].as_str().unwrap_or_default());
     }
     let Some(text) = &args.answer else {
-        return list(std::slice::from_ref(question), args.output);
+        return list(std::slice::from_ref(question), &waiting, args.output.format);
     };
     let answer = chosen(text, &options(question))?;
     let (namespace, name) = args.target.names()?;
+    // Nobody would ever read it otherwise.
+    args.target.manifest().await?;
     let message = InboxMessage {
         version: INBOX_VERSION,
         // One for each question: a second answer finds the first one's object.
@@ -61,6 +66,20 @@ pub(super) async fn run(args: AnswerArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Questions whose answer is in the inbox: the next cycle takes it in.
+async fn waiting(store: &AgentStore) -> anyhow::Result<BTreeSet<String>> {
+    let mut answered = BTreeSet::new();
+    for entry in store.list_inbox().await? {
+        match store.get_inbox(&entry).await {
+            Ok(message) => answered.extend(message.answers),
+            // No message, which the next cycle puts into quarantine, or taken in meanwhile.
+            Err(InboxError::Poison { .. } | InboxError::Store(StoreError::NotFound { .. })) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(answered)
+}
+
 fn options(question: &Json) -> Vec<String> {
     question["options_json"].as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
@@ -82,9 +101,11 @@ fn chosen(text: &str, options: &[String]) -> anyhow::Result<String> {
     }
 }
 
-fn list(questions: &[Json], output: Format) -> anyhow::Result<()> {
+fn list(questions: &[Json], waiting: &BTreeSet<String>, output: Format) -> anyhow::Result<()> {
     let mut grid = Grid::new(&["question", "asked", "until", "text", "options"]);
-    for q in questions.iter().filter(|q| q["state"] != "answered") {
+    let open: Vec<&Json> = questions.iter().filter(|q| q["state"] != "answered").collect();
+    let is_waiting = |q: &Json| q["request_id"].as_str().is_some_and(|id| waiting.contains(id));
+    for q in open.iter().filter(|q| !is_waiting(q)) {
         let options: Vec<String> =
             options(q).iter().enumerate().map(|(n, option)| format!("{}: {option}", n + 1)).collect();
         grid.push([
@@ -97,6 +118,10 @@ fn list(questions: &[Json], output: Format) -> anyhow::Result<()> {
     }
     if grid.rows.is_empty() {
         note("no open questions");
+    }
+    let answered = open.iter().filter(|q| is_waiting(q)).count();
+    if answered > 0 {
+        note(&format!("{answered} more are answered; the next cycle takes the answers in"));
     }
     grid.print(output)
 }

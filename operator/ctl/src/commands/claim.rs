@@ -9,6 +9,8 @@ use cicada_store::{AcquireRequest, Acquisition, AgentStore, Head, Holder, Writer
 use jiff::{SignedDuration, Timestamp};
 
 use crate::exit::{Interrupted, UsageError};
+use crate::interrupt::{InOrder, stopped};
+use crate::output;
 
 /// For how long other commands wait for this one, should it die without letting go. Cycles never wait.
 const HELD_FOR: SignedDuration = SignedDuration::from_mins(30);
@@ -65,25 +67,17 @@ pub(super) async fn holding<T>(
     mut writer: Writer,
     work: impl AsyncFnOnce(&mut Writer) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
+    let _in_order = InOrder::begin();
     let done = tokio::select! {
         done = work(&mut writer) => done,
-        () = stopped() => Err(Interrupted.into()),
+        // A request that was on its way may still arrive.
+        () = stopped() => Err(Interrupted).context("cicadactl snapshots shows whether it had been done"),
     };
     if done.is_err() {
         // Whoever holds it by now is told by HEAD itself; and without an answer the deadline passes.
         let _ = writer.release(Timestamp::now()).await;
     }
     done
-}
-
-/// Waits for SIGINT or SIGTERM.
-pub(crate) async fn stopped() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
-    }
 }
 
 /// The cycle (or command) that is before its deadline.
@@ -109,7 +103,7 @@ pub(super) fn confirm(question: &str, yes: bool) -> anyhow::Result<()> {
         bail!(UsageError(format!("{question} Not confirmed: there is no terminal to ask on; give --yes")));
     }
     let mut out = io::stderr().lock();
-    write!(out, "{question} [y/N] ")?;
+    write!(out, "{} [y/N] ", output::visible(question))?;
     out.flush()?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;

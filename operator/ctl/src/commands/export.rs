@@ -13,6 +13,7 @@ use crate::args::{ExportArgs, ExportForm};
 use crate::exit::UsageError;
 use crate::output::{bytes, note};
 use crate::progress;
+use crate::scratch::Scratch;
 
 /// Version of `manifest.json`.
 const MANIFEST_VERSION: u32 = 1;
@@ -120,8 +121,8 @@ fn parent(to: &Path) -> PathBuf {
 /// Copies a file so that under its name there is all of it or nothing, and nothing is replaced.
 pub(super) fn place_file(from: &Path, to: &Path) -> anyhow::Result<u64> {
     let failed = || format!("can't write {}", to.display());
-    let mut part =
-        tempfile::Builder::new().prefix(".cicadactl-").tempfile_in(parent(to)).with_context(failed)?;
+    let scratch = Scratch::beside(&parent(to)).with_context(failed)?;
+    let mut part = tempfile::NamedTempFile::new_in(scratch.path()).with_context(failed)?;
     let size = std::io::copy(&mut std::fs::File::open(from)?, part.as_file_mut()).with_context(failed)?;
     readable(part.path())?;
     part.as_file().sync_all().with_context(failed)?;
@@ -139,14 +140,16 @@ fn readable(path: &Path) -> std::io::Result<()> {
 async fn folder(store: &AgentStore, head: &Head, snapshot: &Snapshot, to: &Path) -> anyhow::Result<()> {
     let restored = Restored::fetch(store, snapshot, &[Part::Memory, Part::Ledger]).await?;
     let failed = || format!("can't write {}", to.display());
-    let made = tempfile::Builder::new().prefix(".cicadactl-").tempdir_in(parent(to)).with_context(failed)?;
+    let scratch = Scratch::beside(&parent(to)).with_context(failed)?;
+    let made = scratch.path().join("export");
+    std::fs::create_dir(&made).with_context(failed)?;
     let mut archives = BTreeMap::new();
     for part in [Part::Memory, Part::Ledger] {
         if part.of(snapshot).is_none() {
             continue;
         }
         let name = archive_name(part);
-        let target = made.path().join(&name);
+        let target = made.join(&name);
         let file = restored.file(part);
         let work = cicada_store::pack(&file, &target);
         let packed = progress::wait(part.name(), "packing", work).await?;
@@ -172,11 +175,10 @@ async fn folder(store: &AgentStore, head: &Head, snapshot: &Snapshot, to: &Path)
         archives,
     };
     let text = serde_json::to_string_pretty(&manifest)? + "\n";
-    std::fs::write(made.path().join(MANIFEST), text).with_context(failed)?;
-    readable(made.path())?;
+    std::fs::write(made.join(MANIFEST), text).with_context(failed)?;
+    readable(&made)?;
     // A rename replaces an empty folder at most, and that only if one was made meanwhile.
-    std::fs::rename(made.path(), to).with_context(failed)?;
-    let _ = made.keep();
+    std::fs::rename(made, to).with_context(failed)?;
     note(&format!(
         "{}: snapshot {}, {} and {MANIFEST}",
         to.display(),

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::claim::confirm;
 use super::export::place_file;
 use super::restored::private_folder;
+use super::sqlite_file::regular_file;
 use crate::args::{FilesArgs, FilesCommand, Target};
 use crate::exit::{Missing, UsageError};
 use crate::output::{Grid, bytes, note};
@@ -33,7 +34,7 @@ pub(super) async fn run(args: FilesArgs) -> anyhow::Result<()> {
             for file in target.open().await?.list_files().await? {
                 grid.push([json!(file.key), json!(file.size), json!(file.modified.to_string())]);
             }
-            grid.print(output)
+            grid.print(output.format)
         }
     }
 }
@@ -45,18 +46,10 @@ async fn put(target: &Target, file: &Path, key: Option<String>) -> anyhow::Resul
             file.file_name().and_then(|n| n.to_str()).context("the file has no name; give --key")?.to_owned()
         }
     };
-    let meta = match std::fs::metadata(file) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            bail!(Missing(format!("can't find {}", file.display())))
-        }
-        meta => meta.with_context(|| format!("can't read {}", file.display()))?,
-    };
-    if !meta.is_file() {
-        bail!(UsageError(format!("{} is no file", file.display())));
-    }
+    let size = bytes(regular_file(file)?);
     let store = target.open().await?;
-    progress::wait("put", &bytes(meta.len()), store.put_file(&key, file)).await?;
-    note(&format!("{key}: {} put into {}files/", bytes(meta.len()), store.location()));
+    progress::wait("put", &size, store.put_file(&key, file)).await?;
+    note(&format!("{key}: {size} put into {}files/", store.location()));
     Ok(())
 }
 

@@ -14,7 +14,7 @@ pub(super) async fn run(args: GcArgs) -> anyhow::Result<()> {
     let store = args.target.open().await?;
     if !args.yes {
         let (found, head) = look(&store, args.fence).await?;
-        show(&found, &head, &store, args.output)?;
+        show(&found, &head, &store, args.output.format)?;
         note(&format!(
             "{} objects, {} would go; --yes removes them{}",
             found.objects.len(),
@@ -35,7 +35,7 @@ pub(super) async fn run(args: GcArgs) -> anyhow::Result<()> {
     .await?;
     let sizes = |key: &String| listing.iter().find(|o| o.key == *key).map_or(0, |o| o.size);
     let gone = done.removed.iter().map(|key| (key.clone(), sizes(key))).collect();
-    print(&Collectable { objects: gone, later: done.later }, &head, args.output)?;
+    print(&Collectable { objects: gone, later: done.later }, &head, args.output.format)?;
     note(&format!(
         "{} objects, {} removed{}{}",
         done.removed.len(),

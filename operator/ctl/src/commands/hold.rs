@@ -11,7 +11,6 @@ use serde_json::json;
 use crate::args::{HoldArgs, HoldScope, ReleaseArgs};
 use crate::exit::{Missing, UsageError};
 use crate::local::{self, desk};
-use crate::manifest::read_folder;
 use crate::output::note;
 use crate::target::read_agent;
 
@@ -57,11 +56,9 @@ async fn set(scope: &HoldScope, key: &str, value: Option<&str>) -> anyhow::Resul
     if !place.is_cluster() {
         let desk = desk::required(place.local.as_deref(), "a hold")?;
         let dir = place.local.clone().unwrap_or_default();
-        let folder = read_folder(&dir)?;
-        if let Some((namespace, name)) = &agent
-            && !folder.agents.iter().any(|a| local::is(a, namespace, name))
-        {
-            return Err(local::missing(&folder, &dir, namespace, name).into());
+        match &agent {
+            Some((namespace, name)) => _ = local::known(&dir, namespace, name)?,
+            None => local::known_namespace(&dir, &namespace)?,
         }
         let name = agent.as_ref().map(|(_, name)| name.as_str());
         return Ok((what, desk.annotate(&namespace, name, key, value)?));

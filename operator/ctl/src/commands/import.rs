@@ -5,7 +5,9 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use cicada_contract::plan::Owner;
 use cicada_contract::resources::MIB;
+use cicada_crds::PersistentAgent;
 use cicada_memory::{Check, MemoryWorker, UnpackLimits};
+use cicada_operator_core::spec::sizes;
 use cicada_store::{Archive, Head, PackedArchive, PublishRequest, SnapshotKind};
 use jiff::Timestamp;
 
@@ -13,7 +15,7 @@ use super::claim::{acquire, at_work, confirm, holding, owner_of, warning};
 use super::export::{Manifest, archive_name};
 use super::restore::{KEEP_ALL, detached_ledger};
 use super::restored::{Part, Restored, blocking, memory_options};
-use crate::args::ImportArgs;
+use crate::args::{ImportArgs, Target};
 use crate::exit::Missing;
 use crate::output::{bytes, note};
 use crate::progress;
@@ -46,8 +48,17 @@ pub(super) async fn run(args: ImportArgs) -> anyhow::Result<()> {
     let has_memory = seen.as_ref().is_some_and(|head| head.current().is_some());
     let now = Timestamp::now();
     let staged = stage(&args.from, !has_memory, now).await?;
-    if let Some(head) = seen.as_ref().filter(|_| has_memory) {
-        confirm(&question(head, &staged, &args.from), args.consent.yes)?;
+    let too_large = too_large(&args.target, &staged).await?;
+    match seen.as_ref().filter(|_| has_memory) {
+        Some(head) => {
+            let question = question(head, &staged, &args.from);
+            confirm(&[too_large.unwrap_or_default(), question].concat(), args.consent.yes)?;
+        }
+        None => {
+            if let Some(warning) = too_large {
+                confirm(&format!("{warning}Import {} all the same?", args.from.display()), args.consent.yes)?;
+            }
+        }
     }
     let owner_path = owner.path();
     let writer = acquire(&store, owner, "import", args.consent.fence).await?;
@@ -73,6 +84,29 @@ pub(super) async fn run(args: ImportArgs) -> anyhow::Result<()> {
         bytes(staged.memory.file_size)
     ));
     Ok(())
+}
+
+/// What becomes of a memory above the agent's limit; None = it is below. Where no manifest is known, the default
+/// counts.
+async fn too_large(target: &Target, staged: &Staged) -> anyhow::Result<Option<String>> {
+    let manifest = match target.manifest().await {
+        // A folder may get its manifest later.
+        Err(error) if error.is::<Missing>() => None,
+        known => known?,
+    };
+    let limit =
+        sizes(&manifest.unwrap_or_else(|| PersistentAgent::new("", Default::default())).spec)?.size_limit;
+    let size = staged.memory.file_size;
+    Ok((size > limit).then(|| {
+        format!(
+            "The memory is {}, and spec.memory.sizeLimit of {} is {}: nothing is deleted for that, but cycles can add \
+             nothing to it until sizeLimit is raised (to {}Mi at least) or rows are deleted.\n",
+            bytes(size),
+            target.agent,
+            bytes(limit),
+            size.div_ceil(MIB)
+        )
+    }))
 }
 
 async fn new_owner(args: &ImportArgs) -> anyhow::Result<Owner> {

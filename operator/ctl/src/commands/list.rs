@@ -26,7 +26,7 @@ pub(super) async fn run(args: ListArgs) -> anyhow::Result<()> {
     if grid.rows.is_empty() {
         note("no agents");
     }
-    grid.print(args.output)
+    grid.print(args.output.format)
 }
 
 async fn of_store(place: &Place, store: Arc<dyn ObjectStore>) -> anyhow::Result<Grid> {

@@ -1,16 +1,18 @@
 //! Messages of people to agents.
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use cicada_crds::AgentCycle;
 use cicada_crds::cycle::{AgentCycleSpec, AgentRef, CycleTrigger, TriggerKind};
-use cicada_store::{INBOX_VERSION, InboxMessage};
+use cicada_store::{INBOX_VERSION, InboxMessage, StoreError};
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::PostParams;
 
+use super::restored::near_agents;
 use crate::args::{Place, SendArgs};
+use crate::exit::UsageError;
 use crate::local::desk::Desk;
-use crate::output::note;
+use crate::output::{bytes, note};
 
 /// Seconds for which the cycle of a message can be looked at after its end.
 pub(super) const CYCLE_KEPT: u64 = 86_400;
@@ -18,6 +20,11 @@ pub(super) const CYCLE_KEPT: u64 = 86_400;
 /// `send`: durable in the inbox before anything is said; then a cycle, where there is a cluster.
 pub(super) async fn send(args: SendArgs) -> anyhow::Result<()> {
     let (namespace, name) = args.target.names()?;
+    if args.text.trim().is_empty() {
+        bail!(UsageError("the text is empty".into()));
+    }
+    // Nobody would ever read it otherwise.
+    let is_known = args.target.manifest().await?.is_some();
     let now = Timestamp::now();
     let message = InboxMessage {
         version: INBOX_VERSION,
@@ -35,7 +42,19 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<()> {
         at: now,
     };
     let store = args.target.open().await?;
-    let new = store.put_message(&message).await?;
+    let new = match store.put_message(&message).await {
+        Err(StoreError::TooLarge { limit, .. }) => bail!(UsageError(format!(
+            "the message is larger than {}: put it into a file (cicadactl files put) and name that",
+            bytes(limit)
+        ))),
+        done => done?,
+    };
+    if !is_known && store.read_head().await?.is_none() {
+        note(&format!(
+            "{namespace}/{name} has no memory there yet{}: it reads the message when it first runs in this store",
+            near_agents(&store).await
+        ));
+    }
     if !new {
         note("this message was there already: it counts once");
     }

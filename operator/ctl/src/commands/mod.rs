@@ -1,7 +1,7 @@
 //! One file for each group of commands.
 
 mod answer;
-pub(crate) mod claim;
+mod claim;
 mod copy;
 mod diff;
 mod export;
@@ -10,6 +10,7 @@ mod gc;
 mod hold;
 mod import;
 mod list;
+mod log;
 mod memory;
 pub(crate) mod messages;
 mod outbox;
@@ -29,7 +30,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Local(args) => return crate::local::run(args).await,
         Command::Send(args) => messages::send(args).await?,
-        Command::Log(args) => memory::log(args).await?,
+        Command::Log(args) => log::run(args).await?,
         Command::Query(args) => memory::query(args).await?,
         Command::Inspect(args) => memory::inspect(args).await?,
         Command::Snapshots(args) => memory::snapshots(args).await?,

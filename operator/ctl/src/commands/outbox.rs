@@ -27,8 +27,8 @@ pub(super) async fn run(args: OutboxArgs) -> anyhow::Result<()> {
         .map(|row| message(row, &deliveries, now))
         .filter(|m| args.all || m["state"] != "sent")
         .collect();
-    if args.output.is_document() {
-        return print_document(&json!({"messages": messages, "inbox": waiting}), args.output);
+    if args.output.format.is_document() {
+        return print_document(&json!({"messages": messages, "inbox": waiting}), args.output.format);
     }
     let mut grid =
         Grid::new(&["message", "state", "channel", "to", "created", "claims", "receipts", "next", "detail"]);
@@ -46,7 +46,7 @@ pub(super) async fn run(args: OutboxArgs) -> anyhow::Result<()> {
             m["detail"].clone(),
         ]);
     }
-    grid.print(args.output)?;
+    grid.print(args.output.format)?;
     if messages.is_empty() {
         note(if args.all {
             "no outgoing messages"

@@ -12,11 +12,9 @@ use super::claim::confirm;
 use super::memory::ledger_rows;
 use crate::args::{DecideArgs, ProposalsArgs, ProposalsCommand, Target};
 use crate::exit::Missing;
-use crate::local;
 use crate::local::desk::{self, Desk};
-use crate::manifest::read_folder;
-use crate::output::{Grid, line, note};
-use crate::target::{did_you_mean, read_agent};
+use crate::output::{Grid, line, note, yaml};
+use crate::target::did_you_mean;
 
 /// Annotation by which a person approves: `<id>-<hash>`.
 const APPROVE: &str = "cicada.dev/approve";
@@ -50,12 +48,12 @@ pub(super) async fn run(args: ProposalsArgs) -> anyhow::Result<()> {
                     "no open proposals; --all shows those that were decided"
                 });
             }
-            grid.print(output)
+            grid.print(output.format)
         }
         ProposalsCommand::Show { target, id, manifest } => {
             let proposal = find(&target, &id).await?;
             if manifest {
-                return line(commit(&proposal)?.trim_end());
+                return line(&commit(&proposal)?);
             }
             show(&target, &proposal).await
         }
@@ -105,7 +103,7 @@ fn commit(proposal: &Json) -> anyhow::Result<String> {
     } else {
         json!({"approvals": [token(proposal)]})
     };
-    Ok(serde_saphyr::to_string(&json!({"spec": spec}))?)
+    yaml(&json!({"spec": spec}))
 }
 
 async fn show(target: &Target, proposal: &Json) -> anyhow::Result<()> {
@@ -118,7 +116,7 @@ async fn show(target: &Target, proposal: &Json) -> anyhow::Result<()> {
     if text("kind") != "charter" {
         return line(&cicada_contract::text::printable(text("summary")));
     }
-    let manifest = manifest(target).await?;
+    let manifest = target.manifest().await?;
     let Some(charter) = manifest.map(|agent| agent.spec.charter.unwrap_or_default()) else {
         line("")?;
         return line(text("content"));
@@ -160,20 +158,6 @@ fn lines<'a>(old: &'a str, new: &'a str) -> Vec<(char, &'a str)> {
     out
 }
 
-/// The agent's manifest, where there is one: of the cluster or of the folder.
-async fn manifest(target: &Target) -> anyhow::Result<Option<PersistentAgent>> {
-    let (namespace, name) = target.names()?;
-    if target.place.is_cluster() {
-        return Ok(Some(read_agent(&target.place.client().await?, &namespace, &name).await?));
-    }
-    let Some(dir) = &target.place.local else { return Ok(None) };
-    let folder = read_folder(dir)?;
-    match folder.agents.iter().find(|agent| local::is(agent, &namespace, &name)) {
-        Some(agent) => Ok(Some(agent.clone())),
-        None => Err(local::missing(&folder, dir, &namespace, &name).into()),
-    }
-}
-
 async fn decide(args: &DecideArgs, approve: bool) -> anyhow::Result<()> {
     let target = &args.target;
     let (namespace, name) = target.names()?;
@@ -185,7 +169,7 @@ async fn decide(args: &DecideArgs, approve: bool) -> anyhow::Result<()> {
     if state != "open" {
         bail!("proposal {} is {state}; nothing was changed", args.id);
     }
-    let agent = manifest(target).await?.unwrap_or_else(|| PersistentAgent::new(&name, Default::default()));
+    let agent = target.manifest().await?.unwrap_or_else(|| PersistentAgent::new(&name, Default::default()));
     let charter = agent.spec.charter.clone().unwrap_or_default();
     if approve && proposal["kind"] == "charter" && proposal["base_hash"] != sha256_hex(&charter).as_str() {
         bail!(

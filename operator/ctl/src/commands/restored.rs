@@ -13,10 +13,14 @@ use cicada_store::{AgentStore, ArchiveRef, ChainError, Head, Snapshot, StoreErro
 
 use crate::exit::Missing;
 use crate::progress;
+use crate::scratch::Scratch;
 use crate::target::did_you_mean;
 
 /// Longest time of one statement, and of one unpacking: a person waits, no cycle.
 const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Snapshots that a message names at most.
+const SNAPSHOTS_NAMED: usize = 3;
 
 /// One of the two databases of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,17 +118,15 @@ async fn download(store: &AgentStore, archive: &ArchiveRef, to: &Path) -> Result
     }
 }
 
-/// A folder with one folder for each database, removed with the value.
-pub(super) struct Restored {
-    folder: tempfile::TempDir,
-    launcher: Launcher,
+/// A temporary folder for a memory that passes through this machine.
+pub(super) fn private_folder() -> std::io::Result<Scratch> {
+    Scratch::new()
 }
 
-/// A temporary folder that only its user can look into: memories pass through it.
-pub(super) fn private_folder() -> std::io::Result<tempfile::TempDir> {
-    use std::os::unix::fs::PermissionsExt;
-    let mine = std::fs::Permissions::from_mode(0o700);
-    tempfile::Builder::new().prefix("cicadactl-").permissions(mine).tempdir()
+/// A folder with one folder for each database, removed with the value.
+pub(super) struct Restored {
+    folder: Scratch,
+    launcher: Launcher,
 }
 
 impl Restored {
@@ -205,14 +207,25 @@ impl Restored {
 
     /// Opens the memory, or makes an empty one.
     pub(super) fn memory(&self) -> anyhow::Result<MemoryWorker> {
-        let options = memory_options(&self.file(Part::Memory));
+        self.memory_for(PATIENCE)
+    }
+
+    /// The same, with this longest time of a statement.
+    pub(super) fn memory_for(&self, patience: Duration) -> anyhow::Result<MemoryWorker> {
+        let options = MemoryOptions { sql_timeout: patience, ..memory_options(&self.file(Part::Memory)) };
         Ok(MemoryWorker::spawn(&self.launcher, &self.dir(Part::Memory), options)?)
     }
 
     /// Opens the ledger, or makes an empty one.
     pub(super) fn ledger(&self) -> anyhow::Result<LedgerWorker> {
+        self.ledger_for(PATIENCE)
+    }
+
+    /// The same, with this longest time of a request.
+    pub(super) fn ledger_for(&self, patience: Duration) -> anyhow::Result<LedgerWorker> {
         let size = std::fs::metadata(self.file(Part::Ledger)).map_or(0, |m| m.len());
-        let options = LedgerOptions::new(256 * MIB, (2 * size).max(1024 * MIB));
+        let limits = LedgerOptions::new(256 * MIB, (2 * size).max(1024 * MIB));
+        let options = LedgerOptions { timeout: patience, ..limits };
         Ok(LedgerWorker::spawn(&self.launcher, &self.dir(Part::Ledger), options)?)
     }
 }
@@ -248,7 +261,7 @@ pub(super) async fn head(store: &AgentStore) -> anyhow::Result<Head> {
 }
 
 /// Agents of the same namespace with a similar name. A store that can't list only has no advice.
-async fn near_agents(store: &AgentStore) -> String {
+pub(super) async fn near_agents(store: &AgentStore) -> String {
     let own = store.key("");
     let mut parts = own.split('/');
     let (Some(namespace), Some(name)) = (parts.next(), parts.next()) else { return String::new() };
@@ -269,17 +282,33 @@ pub(super) fn choose<'h>(head: &'h Head, id: Option<&str>) -> anyhow::Result<&'h
         }
         Some(id) => {
             // The number of a snapshot is enough where it is clear: nobody types sixteen random digits.
-            let mut found =
-                head.snapshots.iter().filter(|s| s.id == id || s.id.starts_with(&format!("{id}-")));
-            match (found.next(), found.next()) {
-                (Some(one), None) => Ok(one),
-                (Some(_), Some(_)) => bail!(Missing(format!("more than one snapshot begins with {id}-"))),
-                (None, _) => {
-                    bail!(Missing(format!("no snapshot {id}; cicadactl snapshots lists them")))
+            let begins = format!("{id}-");
+            let found: Vec<&Snapshot> =
+                head.snapshots.iter().filter(|s| s.id == id || s.id.starts_with(&begins)).collect();
+            match found.as_slice() {
+                [one] => Ok(one),
+                [] => bail!(Missing(format!("no snapshot {id}{}", known_snapshots(id, head)))),
+                several => {
+                    bail!(Missing(format!("more than one snapshot begins with {begins}: {}", ids(several))))
                 }
             }
         }
     }
+}
+
+/// The snapshot that may be meant, else the newest ones.
+fn known_snapshots(id: &str, head: &Head) -> String {
+    let all: Vec<String> = head.snapshots.iter().map(|s| s.id.clone()).collect();
+    let near = did_you_mean(id, &all);
+    if !near.is_empty() || all.is_empty() {
+        return near;
+    }
+    let newest: Vec<&Snapshot> = head.snapshots.iter().rev().take(SNAPSHOTS_NAMED).collect();
+    format!("; the newest are {} (cicadactl snapshots lists them all)", ids(&newest))
+}
+
+fn ids(snapshots: &[&Snapshot]) -> String {
+    snapshots.iter().map(|s| s.id.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// What both databases of a snapshot need on disk, in bytes.

@@ -1,6 +1,5 @@
 //! `run`: wake an agent now.
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,12 +10,11 @@ use jiff::Timestamp;
 use kube::Api;
 use kube::api::PostParams;
 
-use super::claim::stopped;
 use super::messages::CYCLE_KEPT;
-use crate::args::{Format, LocalArgs, RunArgs};
+use crate::args::{LocalArgs, Output, RunArgs};
 use crate::exit::{self, Interrupted};
+use crate::interrupt::{InOrder, stopped};
 use crate::local::{self, desk};
-use crate::manifest::read_folder;
 use crate::output::{line, note};
 use crate::target::read_agent;
 
@@ -47,12 +45,12 @@ pub(super) async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     }
     let desk = desk::required(place.local.as_deref(), "run")?;
     let dir = place.local.clone().unwrap_or_default();
+    local::known(&dir, &namespace, &name)?;
     if !desk.is_taken() {
         note("no cicadactl local runs on the folder: the cycle runs here");
         let succeeded = local::run_one(here(&args, dir), (&namespace, &name), cycle).await?;
         return Ok(if succeeded { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILED) });
     }
-    known(&dir, &namespace, &name)?;
     let cycle_name = cycle.metadata.name.clone().unwrap_or_default();
     desk.ask(&namespace, &cycle)?;
     note(&format!("cycle {namespace}/{cycle_name}"));
@@ -95,23 +93,15 @@ fn here(args: &RunArgs, dir: std::path::PathBuf) -> LocalArgs {
         endpoint: place.endpoint.clone(),
         region: place.region.clone(),
         model_url: std::env::var("CICADA_MODEL_URL").ok(),
-        output: Format::Table,
+        output: Output::default(),
     }
-}
-
-/// A wrong name would wait for ever.
-fn known(dir: &Path, namespace: &str, name: &str) -> anyhow::Result<()> {
-    let folder = read_folder(dir)?;
-    if folder.agents.iter().any(|agent| local::is(agent, namespace, name)) {
-        return Ok(());
-    }
-    Err(local::missing(&folder, dir, namespace, name).into())
 }
 
 /// Looks at a cycle until it has ended, and tells each change.
 async fn follow(
     mut look: impl AsyncFnMut() -> anyhow::Result<Option<AgentCycleStatus>>,
 ) -> anyhow::Result<ExitCode> {
+    let _in_order = InOrder::begin();
     let mut told = String::new();
     let mut stop = std::pin::pin!(stopped());
     loop {
@@ -125,9 +115,9 @@ async fn follow(
                 ExitCode::from(exit::FAILED)
             });
         }
-        let now = format!("{phase:?} {}", status.reason.as_deref().unwrap_or_default());
+        let now = words(&status, &format!("{phase:?}"));
         if now != told {
-            note(now.trim_end());
+            note(&now);
             told = now;
         }
         tokio::select! {
@@ -142,10 +132,37 @@ async fn follow(
 
 fn end(status: &AgentCycleStatus) -> String {
     let phase = status.phase.unwrap_or_default();
-    let what = status.outcome.as_deref().or(status.reason.as_deref()).unwrap_or_default();
-    let message = cicada_contract::text::printable(status.message.as_deref().unwrap_or_default());
     let took = status.started.zip(status.finished).map(|(from, to)| to.duration_since(from).as_secs());
     let took = took.map(|s| format!(" in {s} s")).unwrap_or_default();
     let snapshot = status.snapshot_after.as_ref().map(|s| format!("; snapshot {s}")).unwrap_or_default();
-    format!("{phase:?}{took}: {what} {message}{snapshot}")
+    words(status, &format!("{phase:?}{took}")) + &snapshot
+}
+
+/// The first words, then outcome or reason, and the message: what there is of them.
+fn words(status: &AgentCycleStatus, first: &str) -> String {
+    let what = status.outcome.as_deref().or(status.reason.as_deref());
+    let parts = [Some(first), what, status.message.as_deref()];
+    parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cycles_state_is_told_without_gaps() {
+        let status =
+            |phase, outcome: Option<&str>, reason: Option<&str>, message: Option<&str>| AgentCycleStatus {
+                phase: Some(phase),
+                outcome: outcome.map(str::to_owned),
+                reason: reason.map(str::to_owned),
+                message: message.map(str::to_owned),
+                ..AgentCycleStatus::default()
+            };
+        let done = status(Phase::Succeeded, Some("done"), None, Some("10 statements"));
+        assert_eq!(end(&done), "Succeeded: done: 10 statements");
+        let failed = status(Phase::Failed, None, Some("ExecutorFailed"), Some("no such table"));
+        assert_eq!(end(&failed), "Failed: ExecutorFailed: no such table");
+        assert_eq!(words(&status(Phase::Pending, None, None, None), "Pending"), "Pending");
+    }
 }

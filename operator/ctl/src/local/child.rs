@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::commands::claim::stopped;
+use crate::interrupt::stopped;
 use crate::{output, progress};
 
 /// What a cycle left.
@@ -47,7 +47,7 @@ pub(super) async fn run(
     };
     let mut command = Command::new(&program);
     command
-        .args(["cycle-job", "run"])
+        .args(["cycle-job", "run", "--attended"])
         .args([Path::new("--config"), &paths.config, Path::new("--run"), &paths.run])
         .args([Path::new("--work"), &paths.work, Path::new("--report"), &paths.report]);
     if own.is_some() {
@@ -64,7 +64,8 @@ pub(super) async fn run(
         .context("can't start the cycle")?;
     let bar = progress::spinner(&plan.config.owner.name);
     let own = own.map(|own| own_process(own, &plan.config.owner.name, &program, &paths.mcp)).transpose()?;
-    let stderr = child.stderr.take().map(|pipe| tokio::spawn(follow(pipe, bar.clone())));
+    let agent = plan.config.owner.name.clone();
+    let stderr = child.stderr.take().map(|pipe| tokio::spawn(follow(pipe, agent, bar.clone())));
     let stdout = child.stdout.take().map(|pipe| tokio::spawn(lines(pipe)));
     let status = loop {
         tokio::select! {
@@ -172,8 +173,8 @@ impl Paths {
     }
 }
 
-/// Follows the child's log: phases move the progress line, warnings and errors are shown as they come.
-async fn follow(pipe: impl tokio::io::AsyncRead + Unpin, bar: ProgressBar) {
+/// Follows the child's log: phases and waiting move the progress line, warnings and errors are shown as they come.
+async fn follow(pipe: impl tokio::io::AsyncRead + Unpin, agent: String, bar: ProgressBar) {
     let mut lines = BufReader::new(pipe).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let Ok(event) = serde_json::from_str::<Value>(&line) else {
@@ -183,6 +184,12 @@ async fn follow(pipe: impl tokio::io::AsyncRead + Unpin, bar: ProgressBar) {
         let text = |key: &str| event.get(key).and_then(Value::as_str).unwrap_or("");
         if !text("phase").is_empty() {
             bar.set_message(text("phase").to_owned());
+        } else if let Some(waiting) = waiting(&event) {
+            bar.set_message(waiting.clone());
+            if bar.is_hidden() {
+                // Nobody sees the line; minutes without a word would read as a hang.
+                output::note(&format!("{agent}: {waiting}"));
+            }
         } else if let Some(step) = event.get("step") {
             bar.set_message(format!("step {step} {}", text("tool")));
         }
@@ -198,6 +205,14 @@ async fn follow(pipe: impl tokio::io::AsyncRead + Unpin, bar: ProgressBar) {
     }
 }
 
+/// What a cycle waits for before it calls the model again, and for how long.
+fn waiting(event: &Value) -> Option<String> {
+    let number = |key: &str| event.get(key)?.as_u64();
+    let (tries, most, wait) = (number("tries")?, number("most")?, number("wait_ms")?);
+    let reason = event.get("reason")?.as_str()?;
+    Some(format!("{reason}; try {} of {most} in {} s", tries + 1, wait.div_ceil(1000)))
+}
+
 fn details(event: &Value) -> String {
     let skip = ["timestamp", "level", "message", "target"];
     let Some(fields) = event.as_object() else { return String::new() };
@@ -211,4 +226,19 @@ async fn lines(pipe: impl tokio::io::AsyncRead + Unpin) -> Vec<String> {
         all.push(line);
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_wait_is_told_with_its_reason_and_end() {
+        let event = json!({"level": "INFO", "message": "model call is tried again", "tries": 1, "most": 3,
+            "wait_ms": 1700, "reason": "nothing listens at http://127.0.0.1:1/v1/"});
+        assert_eq!(waiting(&event).unwrap(), "nothing listens at http://127.0.0.1:1/v1/; try 2 of 3 in 2 s");
+        assert_eq!(waiting(&json!({"message": "model replied", "tries": 1})), None);
+    }
 }

@@ -12,7 +12,7 @@ use cicada_crds::AgentCycle;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::exit::{Missing, UsageError};
+use crate::exit::{Busy, UsageError};
 use crate::target::local_state;
 
 /// Results of cycles that are kept for those who wait; more are only told to nobody.
@@ -43,10 +43,10 @@ impl Desk {
     pub(crate) fn lock(&self) -> anyhow::Result<Lock> {
         match self.try_lock()? {
             Some(lock) => Ok(lock),
-            None => bail!(
+            None => bail!(Busy(format!(
                 "another cicadactl local works on {}: end it first, or ask it by cicadactl run --local",
                 self.folder().display()
-            ),
+            ))),
         }
     }
 
@@ -191,12 +191,7 @@ fn forget(folder: &Path) {
 /// The folder's desk, for commands that need a cluster or a folder.
 pub(crate) fn required(dir: Option<&Path>, what: &str) -> anyhow::Result<Desk> {
     match dir {
-        Some(dir) => {
-            if !dir.is_dir() {
-                bail!(Missing(format!("can't find the folder {}", dir.display())));
-            }
-            Desk::new(dir)
-        }
+        Some(dir) => Desk::new(dir),
         None => bail!(UsageError(format!(
             "{what} is for the cluster, or for the folder of cicadactl local: leave out --store (and unset CICADA_STORE), or give --local DIR"
         ))),

@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 use super::inbox::Inbox;
 use super::world::World;
 use super::{Local, cycles_of, is};
-use crate::commands::claim::stopped;
-use crate::manifest::{Folder, read_folder};
+use crate::interrupt::stopped;
+use crate::manifest::{Folder, files, read_folder};
 use crate::output;
 
 /// How often the folder is looked at for edits.
@@ -144,15 +144,9 @@ async fn take_news(world: &mut World, folder: &RwLock<Folder>, inbox: &mut Inbox
 
 /// Names and times of the folder's manifests: another value means that something was edited.
 fn stamp_of(dir: &Path) -> Vec<(std::path::PathBuf, Option<SystemTime>, u64)> {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut all: Vec<_> = entries
-        .filter(|e| e.path().extension().is_some_and(|x| x == "yaml" || x == "yml"))
-        // Through links: a folder may be a mounted ConfigMap.
-        .map(|e| {
-            let meta = std::fs::metadata(e.path()).ok();
-            (e.path(), meta.as_ref().and_then(|m| m.modified().ok()), meta.map_or(0, |m| m.len()))
-        })
-        .collect();
-    all.sort();
-    all
+    let stamp = |path: std::path::PathBuf| {
+        let meta = std::fs::metadata(&path).ok();
+        (path, meta.as_ref().and_then(|m| m.modified().ok()), meta.map_or(0, |m| m.len()))
+    };
+    files(dir).unwrap_or_default().into_iter().map(stamp).collect()
 }

@@ -18,19 +18,19 @@ use cicada_crds::store::{Directory, S3, Store};
 use cicada_crds::{AgentCycle, PersistentAgent};
 use cicada_operator_core::spec::OperatorDefaults;
 use jiff::Timestamp;
-use serde_json::json;
 
 use self::child::Ended;
 use self::desk::Desk;
 use self::world::{Settings, World};
 use crate::args::{Format, LocalArgs};
-use crate::exit::Missing;
+use crate::exit::{self, Missing, UsageError};
+use crate::interrupt::{self, InOrder};
 use crate::manifest::{Folder, read_folder};
 use crate::output;
-use crate::target::{LOCAL_CLUSTER, did_you_mean};
+use crate::target::{LOCAL_CLUSTER, did_you_mean, store_of};
 
 /// Namespace of a manifest that names none.
-const DEFAULT_NAMESPACE: &str = "default";
+pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
 /// A folder that this process works on.
 struct Local {
@@ -42,7 +42,14 @@ struct Local {
 
 /// Runs the command.
 pub(crate) async fn run(args: LocalArgs) -> anyhow::Result<ExitCode> {
+    if !args.once && args.output.format != Format::Table {
+        bail!(UsageError(
+            "-o json, yaml and csv print what ended when all has ended: they need --once; leave -o out"
+                .into()
+        ));
+    }
     let folder = read_folder(&args.dir)?;
+    let _in_order = InOrder::begin();
     let local = Local::take(args)?;
     local.write_config_maps(&folder)?;
     if local.args.once { local.once(&folder).await } else { live::forever(&local, folder).await }
@@ -58,6 +65,7 @@ pub(crate) async fn run_one(
     let Some(agent) = folder.agents.iter().find(|a| is(a, namespace, name)) else {
         bail!(missing(&folder, &args.dir, namespace, name));
     };
+    let _in_order = InOrder::begin();
     let local = Local::take(args)?;
     local.write_config_maps(&folder)?;
     let mut world = World::new(local.annotated(agent.clone()), &folder.agents, local.settings(&folder));
@@ -72,8 +80,29 @@ pub(crate) async fn run_one(
     Ok(world.all_succeeded())
 }
 
+/// The manifest of a folder's agent.
+pub(crate) fn known(dir: &Path, namespace: &str, name: &str) -> anyhow::Result<PersistentAgent> {
+    let folder = read_folder(dir)?;
+    match folder.agents.iter().find(|agent| is(agent, namespace, name)) {
+        Some(agent) => Ok(agent.clone()),
+        None => bail!(missing(&folder, dir, namespace, name)),
+    }
+}
+
+/// Refuses a namespace that no agent of the folder is in.
+pub(crate) fn known_namespace(dir: &Path, namespace: &str) -> anyhow::Result<()> {
+    let folder = read_folder(dir)?;
+    let known: Vec<String> =
+        folder.agents.iter().filter_map(|a| Some(path_of(a).split_once('/')?.0.to_owned())).collect();
+    if known.iter().any(|known| known == namespace) {
+        return Ok(());
+    }
+    let near = did_you_mean(namespace, &known);
+    bail!(Missing(format!("no PersistentAgent of namespace {namespace} in {}{near}", dir.display())))
+}
+
 /// Why an agent is not in a folder.
-pub(crate) fn missing(folder: &Folder, dir: &Path, namespace: &str, name: &str) -> Missing {
+fn missing(folder: &Folder, dir: &Path, namespace: &str, name: &str) -> Missing {
     let known: Vec<String> = folder.agents.iter().map(path_of).collect();
     let wanted = format!("{namespace}/{name}");
     Missing(format!("no PersistentAgent {wanted} in {}{}", dir.display(), did_you_mean(&wanted, &known)))
@@ -117,7 +146,7 @@ impl Local {
             folder: self.desk.state().join("run"),
             secrets: folder.secrets.clone(),
             model_url: self.args.model_url.clone(),
-            quiet: self.args.output != Format::Table,
+            quiet: self.args.output.format != Format::Table,
             desk: self.desk.clone(),
         }
     }
@@ -140,24 +169,29 @@ impl Local {
     /// One cycle of each agent that is not suspended, then the cycles of the folder, then those of agents that
     /// another one's message has woken.
     async fn once(&self, folder: &Folder) -> anyhow::Result<ExitCode> {
-        let mut reports = vec![];
         let token = format!("local-{}", Timestamp::now().as_millisecond());
         let (asleep, awake): (Vec<_>, Vec<_>) =
             self.worlds(folder).into_iter().partition(|world| world.stays_asleep().is_some());
         asleep.iter().filter_map(World::stays_asleep).for_each(|why| output::note(&why));
         let mut awake: Vec<(World, Vec<Ended>)> = awake.into_iter().map(|world| (world, vec![])).collect();
         for (world, ended) in &mut awake {
+            if interrupt::requested() {
+                break;
+            }
             world.take_requests();
             world.request(&token);
             ended.extend(world.settle().await?.1);
             for cycle in cycles_of(folder, world) {
+                if interrupt::requested() {
+                    break;
+                }
                 world.add_cycle(cycle);
                 ended.extend(world.settle().await?.1);
             }
         }
         // The hops of their messages and limits.cyclesPerDay end it.
         let mut woken = true;
-        while std::mem::take(&mut woken) {
+        while std::mem::take(&mut woken) && !interrupt::requested() {
             for (world, ended) in &mut awake {
                 if world.take_requests() {
                     woken = true;
@@ -165,18 +199,18 @@ impl Local {
                 }
             }
         }
-        let mut succeeded = true;
-        for (world, ended) in &awake {
+        let (mut succeeded, mut all) = (true, vec![]);
+        for (world, ended) in awake {
             if let Some(stalled) = world.stalled() {
                 output::problem(&stalled);
             }
             succeeded &= world.all_succeeded() && !ended.is_empty();
-            reports.extend(ended.iter().map(|e| {
-                json!({"agent": world.path(), "milliseconds": u64::try_from(e.took.as_millis()).unwrap_or(u64::MAX), "report": e.report})
-            }));
+            all.extend(ended.into_iter().map(|ended| (world.path(), ended)));
         }
-        if self.args.output != Format::Table {
-            output::print_document(&reports.into(), self.args.output)?;
+        summary::print_all(&all, self.args.output.format)?;
+        if interrupt::requested() {
+            output::note("interrupted; what had ended is kept");
+            return Ok(ExitCode::from(exit::INTERRUPTED));
         }
         Ok(if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -188,7 +222,7 @@ fn defaults(args: &LocalArgs, state: &Path) -> anyhow::Result<OperatorDefaults> 
             directory: Some(Directory { path: state.join("store").display().to_string(), claim_name: None }),
             s3: None,
         },
-        Some(url) => match cicada_store::parse_url(url, args.endpoint.as_deref(), args.region.as_deref())? {
+        Some(url) => match store_of(url, args.endpoint.as_deref(), args.region.as_deref())? {
             StoreConfig::Directory { path, claim_name } => {
                 Store { directory: Some(Directory { path, claim_name }), s3: None }
             }

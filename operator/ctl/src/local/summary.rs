@@ -4,8 +4,11 @@ use cicada_contract::CycleReport;
 use cicada_contract::report::{CycleResult, Outcome, TableChange};
 use cicada_contract::text::printable;
 
+use serde_json::json;
+
+use crate::args::Format;
 use crate::local::child::Ended;
-use crate::output::{self, bytes};
+use crate::output::{self, Grid, bytes};
 
 /// Prints the block of one cycle.
 pub(super) fn print(agent: &str, trigger: &str, ended: &Ended, next: Option<&str>) -> anyhow::Result<()> {
@@ -13,6 +16,46 @@ pub(super) fn print(agent: &str, trigger: &str, ended: &Ended, next: Option<&str
         output::line(&line)?;
     }
     Ok(())
+}
+
+/// Prints all cycles as one document; for people each had its block.
+pub(super) fn print_all(all: &[(String, Ended)], format: Format) -> anyhow::Result<()> {
+    let milliseconds = |ended: &Ended| u64::try_from(ended.took.as_millis()).unwrap_or(u64::MAX);
+    match format {
+        Format::Table => Ok(()),
+        Format::Json | Format::Yaml => {
+            let report = |(agent, ended): &(String, Ended)| json!({"agent": agent, "milliseconds": milliseconds(ended), "report": ended.report});
+            output::print_document(&all.iter().map(report).collect::<Vec<_>>().into(), format)
+        }
+        Format::Csv => {
+            let mut grid = Grid::new(&[
+                "agent",
+                "result",
+                "milliseconds",
+                "message",
+                "tables changed",
+                "tokens",
+                "cost",
+                "memory bytes",
+                "snapshot",
+            ]);
+            for (agent, ended) in all {
+                let report = &ended.report;
+                grid.push([
+                    json!(agent),
+                    json!(verdict(report)),
+                    json!(milliseconds(ended)),
+                    json!(report.message),
+                    json!(report.tables.len()),
+                    json!(report.usage.input_tokens + report.usage.output_tokens),
+                    json!(report.usage.cost),
+                    json!(report.memory.as_ref().map(|m| m.size)),
+                    json!(report.memory.as_ref().and_then(|m| m.snapshot.clone())),
+                ]);
+            }
+            grid.print(format)
+        }
+    }
 }
 
 fn block(agent: &str, trigger: &str, ended: &Ended, next: Option<&str>) -> Vec<String> {

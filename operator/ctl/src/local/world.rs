@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use cicada_contract::plan::StoreConfig;
-use cicada_contract::{CyclePlan, PlanConfig};
+use cicada_contract::{CyclePlan, FailureClass, PlanConfig};
 use cicada_crds::cycle::{CycleRef, Phase};
 use cicada_crds::{AgentCycle, PersistentAgent};
 use cicada_operator_core::decide::{Action, decide};
@@ -318,9 +318,7 @@ impl World {
         let mut attempts = 1;
         let ended = loop {
             let ended = child::run(&plan, &text, &self.folder, &environment).await?;
-            let again = ended.report.class.is_some_and(cicada_contract::FailureClass::is_retryable);
-            let disrupted = ended.report.class == Some(cicada_contract::FailureClass::Disrupted);
-            if !again || disrupted || attempts > limit {
+            if !again(ended.report.class) || attempts > limit {
                 break ended;
             }
             output::note(&format!("{}: attempt {attempts} failed: {}", self.path(), ended.report.message));
@@ -369,6 +367,15 @@ impl World {
         let stalled =
             cicada_operator_core::conditions::find(conditions, "Stalled").filter(|c| c.status == "True")?;
         Some(format!("{}: {}: {}", self.path(), stalled.reason, stalled.message))
+    }
+}
+
+/// Whether another attempt follows at once.
+fn again(class: Option<FailureClass>) -> bool {
+    match class {
+        // Somebody wants it to end, or is there to look after the model's server: the cycle itself has tried it.
+        Some(FailureClass::Disrupted | FailureClass::ModelUnavailable) => false,
+        class => class.is_some_and(FailureClass::is_retryable),
     }
 }
 

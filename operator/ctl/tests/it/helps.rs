@@ -1,17 +1,6 @@
 //! Every command says how it is used, by example.
 
-use crate::support::run;
-
-/// Names below "Commands:" of a help text.
-fn commands(help: &str) -> Vec<String> {
-    let rest = help.split("\nCommands:\n").nth(1).unwrap_or_default();
-    rest.lines()
-        .take_while(|line| !line.is_empty())
-        .filter_map(|line| line.split_whitespace().next())
-        .filter(|name| *name != "help")
-        .map(str::to_owned)
-        .collect()
-}
+use crate::support::{commands, run};
 
 fn walk(path: &[String], seen: &mut Vec<String>) {
     let mut args: Vec<&str> = path.iter().map(String::as_str).collect();

@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, where a panic is the report")]
 
 mod compare;
+mod exits;
+mod formats;
 mod helps;
+mod interrupts;
 mod local;
 mod moves;
 mod peers;

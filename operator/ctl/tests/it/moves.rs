@@ -152,6 +152,26 @@ fn an_import_over_a_memory_asks_and_keeps_the_earlier_one() {
 }
 
 #[test]
+fn a_memory_above_the_agents_limit_is_imported_only_when_confirmed() {
+    let folder = Folder::new(crate::support::VISIT);
+    folder.manifest("clerk", crate::support::VISIT, "  memory: {sizeLimit: 1Mi}\n");
+    let file = folder.path().join("big.db");
+    sqlite(&file, "CREATE TABLE t(x); INSERT INTO t VALUES (zeroblob(3000000));");
+    let said = folder.run(&["import", "shop/clerk", &text(&file)]).ends(2);
+    for words in
+        ["spec.memory.sizeLimit of shop/clerk is 1.0 MiB", "to 3Mi at least", "nothing is deleted", "--yes"]
+    {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(!folder.agent_dir().join("HEAD.json").exists(), "nobody confirmed");
+    folder.run(&["import", "shop/clerk", &text(&file), "--yes"]).must();
+    assert_eq!(folder.ask("SELECT length(x) FROM t"), "3000000");
+    folder.manifest("clerk", crate::support::VISIT, "  memory: {sizeLimit: 4Mi}\n");
+    folder.cycle();
+    folder.run(&["import", "shop/other", &text(&file)]).must();
+}
+
+#[test]
 fn a_copy_has_its_own_owner_and_never_goes_over_another_memory() {
     let folder = Folder::after(2);
     std::fs::write(folder.path().join("data.csv"), "a,b\n1,2\n").unwrap();
@@ -224,7 +244,7 @@ fn files_go_up_come_back_and_are_removed_when_confirmed() {
     assert!(
         folder
             .run(&["files", "put", "shop/clerk", &text(&file), "--key", "../up"])
-            .ends(1)
+            .ends(2)
             .contains("can't be a key")
     );
 }

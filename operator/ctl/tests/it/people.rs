@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::support::{Folder, VISIT};
 
-fn outgoing(id: &str) -> OutgoingMessage {
+pub(crate) fn outgoing(id: &str) -> OutgoingMessage {
     OutgoingMessage {
         id: id.into(),
         channel: "mail".into(),
@@ -21,7 +21,7 @@ fn outgoing(id: &str) -> OutgoingMessage {
     }
 }
 
-fn ask(id: &str, options: &[&str]) -> HumanRequest {
+pub(crate) fn ask(id: &str, options: &[&str]) -> HumanRequest {
     let now = Timestamp::now();
     HumanRequest {
         id: id.into(),
@@ -91,6 +91,9 @@ fn a_question_is_answered_once() {
     assert!(folder.run(&["answer", "shop/clerk", "req-1", "3"]).ends(2).contains("1 to 2 are"));
     let said = folder.run(&["answer", "shop/clerk", "req-1", "2"]).ends(0);
     assert!(said.contains("req-1: no"), "{said}");
+    let left = folder.run(&["answer", "shop/clerk"]);
+    assert!(left.out.contains("req-2") && !left.out.contains("req-1"), "{}", left.out);
+    assert!(left.err.contains("1 more are answered"), "{}", left.err);
     let again = folder.run(&["answer", "shop/clerk", "req-1", "1"]).ends(1);
     assert!(again.contains("the first one counts"), "{again}");
     folder.run(&["answer", "shop/clerk", "req-2", "When it rains"]).must();

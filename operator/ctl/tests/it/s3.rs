@@ -67,7 +67,8 @@ fn refusals_of_a_store_are_readable_and_have_their_exit_code() {
         ("scheme", "gs://bucket", &endpoint, good, "write s3://bucket/prefix or file:///dir"),
     ] {
         let ran = with_keys(&["inspect", "a/b", "--store", store, "--endpoint", endpoint], key, secret);
-        assert_eq!(ran.code, Some(5), "{what}: {}", ran.err);
+        let code = if what == "scheme" { 2 } else { 5 };
+        assert_eq!(ran.code, Some(code), "{what}: {}", ran.err);
         assert!(ran.err.contains(words), "{what}: {}", ran.err);
         for raw in
             ["Error {", "DispatchFailure", "dispatch failure", "service error", "unhandled", "aws_request_id"]

@@ -203,6 +203,17 @@ pub(crate) fn command(args: &[&str]) -> Command {
     command
 }
 
+/// Names below "Commands:" of a help text.
+pub(crate) fn commands(help: &str) -> Vec<String> {
+    let rest = help.split("\nCommands:\n").nth(1).unwrap_or_default();
+    rest.lines()
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .map(str::to_owned)
+        .collect()
+}
+
 /// Runs the program to its end.
 pub(crate) fn run(args: &[&str]) -> Ran {
     finish(command(args))

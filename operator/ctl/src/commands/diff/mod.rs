@@ -191,8 +191,8 @@ fn show(found: &Difference, args: &DiffArgs) -> anyhow::Result<()> {
     for damage in &found.damage {
         note(&format!("warning: {damage}"));
     }
-    if args.output.is_document() {
-        return print_document(&document(found), args.output);
+    if args.output.format.is_document() {
+        return print_document(&document(found), args.output.format);
     }
     if let Some(table) = &args.table {
         let changed = found.tables.iter().find(|t| t.name == *table).and_then(|t| t.changed.as_ref());
@@ -200,7 +200,7 @@ fn show(found: &Difference, args: &DiffArgs) -> anyhow::Result<()> {
             note(&format!("the rows of {table} can't be shown: it is not in both snapshots"));
             return Ok(());
         };
-        return changed.grid().print(args.output);
+        return changed.grid().print(args.output.format);
     }
     let mut grid = Grid::new(&["table", "before", "after", "added", "changed", "removed"]);
     for t in &found.tables {
@@ -217,10 +217,10 @@ fn show(found: &Difference, args: &DiffArgs) -> anyhow::Result<()> {
             count(|c| c.removed),
         ]);
     }
-    if !grid.rows.is_empty() || args.output == crate::args::Format::Csv {
-        grid.print(args.output)?;
+    if !grid.rows.is_empty() || args.output.format == crate::args::Format::Csv {
+        grid.print(args.output.format)?;
     }
-    if args.output == crate::args::Format::Csv {
+    if args.output.format == crate::args::Format::Csv {
         return Ok(());
     }
     for change in &found.schema {
@@ -228,7 +228,7 @@ fn show(found: &Difference, args: &DiffArgs) -> anyhow::Result<()> {
     }
     if !found.cycles.is_empty() {
         line("")?;
-        cycles::grid(&found.cycles).print(args.output)?;
+        cycles::grid(&found.cycles).print(args.output.format)?;
     }
     if !found.differ() {
         note("no difference in the memory");

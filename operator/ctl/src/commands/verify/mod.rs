@@ -1,5 +1,7 @@
 //! `verify`: is a memory sound? What was checked is printed, so that "sound" has a meaning.
 
+mod advice;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
@@ -7,6 +9,7 @@ use cicada_memory::{Check, FaultKind, WorkerError};
 use cicada_store::{AgentStore, ArchiveRef, Head, InboxError, Snapshot, StoreError};
 use serde_json::json;
 
+use self::advice::{Fault, Known, advice};
 use super::restored::{FetchError, Part, Restored, choose, head};
 use crate::args::VerifyArgs;
 use crate::exit;
@@ -42,6 +45,9 @@ struct Checks<'a> {
     head: &'a Head,
     grid: Grid,
     worst: Verdict,
+    faults: BTreeSet<Fault>,
+    /// Archives that passed as a whole.
+    passed: BTreeSet<String>,
 }
 
 /// Runs the command.
@@ -61,20 +67,22 @@ async fn try_run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
     let store = args.target.open().await?;
     let head = head(&store).await?;
     let grid = Grid::new(&["object", "checked", "result", "detail"]);
-    let mut checks = Checks { store: &store, head: &head, grid, worst: Verdict::Sound };
+    let mut checks = Checks {
+        store: &store,
+        head: &head,
+        grid,
+        worst: Verdict::Sound,
+        faults: BTreeSet::new(),
+        passed: BTreeSet::new(),
+    };
     checks.head();
     let whole: Vec<&Snapshot> = match (&args.snapshot, args.all) {
         (Some(id), _) => vec![choose(&head, Some(id))?],
         (None, true) => head.snapshots.iter().rev().collect(),
         (None, false) => head.current().into_iter().collect(),
     };
-    let keys: BTreeSet<&str> = whole
-        .iter()
-        .flat_map(|s| archives(s))
-        .flat_map(|(_, archive)| archive.links().unwrap_or_else(|_| vec![archive]))
-        .map(|link| link.key.as_str())
-        .collect();
-    checks.listed(&keys).await?;
+    let whole_keys: BTreeSet<&str> = whole.iter().flat_map(|s| keys(s)).collect();
+    checks.listed(&whole_keys).await?;
     let mut seen = BTreeSet::new();
     for snapshot in whole {
         for (part, archive) in archives(snapshot) {
@@ -86,26 +94,52 @@ async fn try_run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
     }
     checks.inbox().await?;
     checks.outbox().await?;
-    let worst = checks.worst;
-    checks.grid.print(args.output)?;
-    note(match worst {
-        Verdict::Sound => "sound",
+    checks.grid.print(args.output.format)?;
+    note(match checks.worst {
+        Verdict::Sound if args.all => "sound",
+        Verdict::Sound => "sound, as far as it was checked; --all checks every snapshot as a whole",
         Verdict::Unreadable => "not everything could be read",
-        Verdict::Damaged => {
-            "damaged: cicadactl diff shows what lies between two snapshots, cicadactl restore goes back to a sound one"
-        }
+        Verdict::Damaged => "damaged",
     });
-    Ok(worst)
+    let (namespace, name) = args.target.names()?;
+    let known = Known {
+        agent: &format!("{namespace}/{name}"),
+        current: head.current.as_deref(),
+        snapshots: head.snapshots.iter().map(|s| s.id.as_str()).collect(),
+        sound: checks.sound(),
+    };
+    advice(&known, &checks.faults).iter().for_each(|line| note(line));
+    Ok(checks.worst)
 }
 
 fn archives(snapshot: &Snapshot) -> impl Iterator<Item = (Part, &ArchiveRef)> {
     [Part::Memory, Part::Ledger].into_iter().filter_map(|part| Some((part, part.of(snapshot)?)))
 }
 
-impl Checks<'_> {
+/// Keys of all archives that a snapshot needs.
+fn keys(snapshot: &Snapshot) -> BTreeSet<&str> {
+    archives(snapshot)
+        .flat_map(|(_, archive)| archive.links().unwrap_or_else(|_| vec![archive]))
+        .map(|link| link.key.as_str())
+        .collect()
+}
+
+impl<'a> Checks<'a> {
     fn add(&mut self, object: &str, checked: &str, verdict: Verdict, detail: &str) {
         self.worst = self.worst.max(verdict);
         self.grid.push([json!(object), json!(checked), json!(verdict.word()), json!(detail)]);
+    }
+
+    /// An archive that is damaged, and with it each snapshot that needs it.
+    fn damaged(&mut self, key: &str) {
+        let users = self.head.snapshots.iter().filter(|s| keys(s).contains(key));
+        self.faults.extend(users.map(|s| Fault::Snapshot(s.id.clone())));
+    }
+
+    /// Snapshots of which everything passed as a whole.
+    fn sound(&self) -> BTreeSet<&'a str> {
+        let passed = |s: &&Snapshot| archives(s).all(|(_, archive)| self.passed.contains(&archive.key));
+        self.head.snapshots.iter().filter(passed).map(|s| s.id.as_str()).collect()
     }
 
     /// HEAD was read already: it is of a version that is known.
@@ -127,6 +161,9 @@ impl Checks<'_> {
         let own = self.store.key("");
         if own != format!("{}/{}/", head.owner.namespace, head.owner.name) {
             wrong.push(format!("it belongs to {}", head.owner.path()));
+            self.faults.insert(Fault::Foreign(head.owner.path()));
+        } else if !wrong.is_empty() {
+            self.faults.insert(Fault::Head);
         }
         let verdict = if wrong.is_empty() { Verdict::Sound } else { Verdict::Damaged };
         self.add("HEAD.json", "version, owner, epochs, order, current", verdict, &wrong.join("; "));
@@ -150,6 +187,9 @@ impl Checks<'_> {
                 }
                 Some(_) => (Verdict::Sound, String::new()),
             };
+            if verdict == Verdict::Damaged {
+                self.damaged(&archive.key);
+            }
             self.add(&archive.key, "exists, size", verdict, &detail);
         }
         Ok(())
@@ -170,6 +210,9 @@ impl Checks<'_> {
                 _ => ("SHA-256", error.is_damage()),
             };
             let verdict = if verdict { Verdict::Damaged } else { Verdict::Unreadable };
+            if verdict == Verdict::Damaged {
+                self.damaged(&archive.key);
+            }
             let text = cicada_cycle_job::failure::chain(&error);
             self.add(&archive.key, done, verdict, &text);
             return Ok(());
@@ -182,6 +225,11 @@ impl Checks<'_> {
             Ok(()) => (Verdict::Sound, String::new()),
             Err(error) => (of_database(part, &error), cicada_cycle_job::failure::chain(error.as_ref())),
         };
+        match verdict {
+            Verdict::Sound => _ = self.passed.insert(archive.key.clone()),
+            Verdict::Damaged => self.damaged(&archive.key),
+            Verdict::Unreadable => _ = self.faults.insert(Fault::Unread),
+        }
         self.add(&archive.key, "SHA-256, unpacks, schema, integrity", verdict, &detail);
         if part == Part::Ledger && verdict == Verdict::Sound {
             self.blobs(&restored, snapshot, blobs).await?;
@@ -214,6 +262,9 @@ impl Checks<'_> {
         }
         let checked = if whole { "each exists, SHA-256" } else { "each exists" };
         let verdict = if wrong.is_empty() { Verdict::Sound } else { Verdict::Damaged };
+        if verdict == Verdict::Damaged {
+            self.faults.insert(Fault::Blob);
+        }
         let object = format!("{} blobs of ledger {}", keys.len(), snapshot.id);
         wrong.truncate(5);
         self.add(&object, checked, verdict, &wrong.join("; "));
@@ -234,6 +285,9 @@ impl Checks<'_> {
             }
         }
         let verdict = if wrong.is_empty() { Verdict::Sound } else { Verdict::Damaged };
+        if verdict == Verdict::Damaged {
+            self.faults.insert(Fault::Inbox);
+        }
         wrong.truncate(5);
         self.add(
             &format!("{} inbox objects", entries.len()),
@@ -247,7 +301,13 @@ impl Checks<'_> {
     async fn outbox(&mut self) -> anyhow::Result<()> {
         let (count, verdict, detail) = match self.store.list_outbox().await {
             Ok(deliveries) => (deliveries.len(), Verdict::Sound, String::new()),
-            Err(error @ StoreError::Corrupt { .. }) => (0, Verdict::Damaged, error.to_string()),
+            Err(error @ StoreError::Corrupt { .. }) => {
+                let text = error.to_string();
+                if let StoreError::Corrupt { key, .. } = error {
+                    self.faults.insert(Fault::Outbox(key));
+                }
+                (0, Verdict::Damaged, text)
+            }
             Err(error) => return Err(error.into()),
         };
         self.add(&format!("{count} outbox messages"), "claims and receipts can be read", verdict, &detail);

@@ -1,0 +1,126 @@
+//! Ctrl-C, SIGTERM and SIGKILL: commands end at once, and nothing of them stays on the machine.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::{Folder, command, run, wait_for};
+
+/// It would run for hours.
+const ENDLESS: &str =
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n WHERE i < 0";
+
+fn left(folder: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect()
+}
+
+/// Processes that work in a folder.
+fn at_work(folder: &Path) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter(|p| std::fs::read_link(p.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(folder)))
+        .count()
+}
+
+fn signal(child: &Child, name: &str) {
+    assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
+}
+
+fn endless(folder: &Folder, temp: &Path) -> Child {
+    let dir = folder.path().display().to_string();
+    let mut command = command(&["query", "shop/clerk", ENDLESS, "--timeout", "600", "--local", &dir]);
+    let child = command.env("TMPDIR", temp).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("the worker", || (at_work(temp) > 0).then_some(()));
+    child
+}
+
+#[test]
+fn a_query_that_takes_too_long_names_the_option() {
+    let folder = Folder::after(1);
+    let start = Instant::now();
+    for more in [&[][..], &["--ledger"]] {
+        let said = folder.run(&[&["query", "shop/clerk", ENDLESS, "--timeout", "1"], more].concat()).ends(1);
+        assert!(said.contains("stopped after 1 s") && said.contains("--timeout SECONDS"), "{said}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_signal_ends_a_query_at_once_and_leaves_nothing() {
+    let folder = Folder::after(1);
+    for name in ["-INT", "-TERM"] {
+        let temp = tempfile::tempdir().unwrap();
+        let child = endless(&folder, temp.path());
+        signal(&child, name);
+        let start = Instant::now();
+        let output = child.wait_with_output().unwrap();
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        assert_eq!(output.status.code(), Some(130));
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "error: interrupted\n");
+        assert_eq!(left(temp.path()), [PathBuf::new(); 0]);
+        wait_for("the worker's end", || (at_work(temp.path()) == 0).then_some(()));
+    }
+}
+
+#[test]
+fn what_a_killed_command_left_goes_with_the_next_one() {
+    let folder = Folder::after(1);
+    let temp = tempfile::tempdir().unwrap();
+    let mut killed = endless(&folder, temp.path());
+    signal(&killed, "-KILL");
+    killed.wait().unwrap();
+    wait_for("the worker's end", || (at_work(temp.path()) == 0).then_some(()));
+    assert_eq!(left(temp.path()).len(), 1);
+    let mut alive = endless(&folder, temp.path());
+    assert_eq!(left(temp.path()).len(), 1, "the dead one's went, the living one's is there");
+    let dir = folder.path().display().to_string();
+    let mut next = command(&["inspect", "shop/clerk", "--local", &dir]);
+    assert!(next.env("TMPDIR", temp.path()).stdout(Stdio::null()).status().unwrap().success());
+    assert_eq!(left(temp.path()).len(), 1, "a living one's stays");
+    signal(&alive, "-INT");
+    alive.wait().unwrap();
+    assert_eq!(left(temp.path()).len(), 0);
+}
+
+#[test]
+fn once_is_interrupted_in_order_and_says_so() {
+    let folder = Folder::after(1);
+    let manifest = "apiVersion: cicada.dev/v1alpha1\nkind: PersistentAgent\nmetadata: {name: own, namespace: shop}\nspec:\n  \
+                    charter: c\n  executor:\n    container: {image: x, command: [sh, -c, 'echo started; sleep 60']}\n";
+    std::fs::write(folder.path().join("own.yaml"), manifest).unwrap();
+    std::fs::write(folder.path().join("zzz.yaml"), manifest.replace("name: own", "name: zzz")).unwrap();
+    let log = folder.path().join("log");
+    let dir = folder.path().display().to_string();
+    let mut child = command(&["local", &dir, "--once"])
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    wait_for("the command", || said().contains("own| started").then_some(()));
+    signal(&child, "-INT");
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{}", said());
+    assert!(said().contains("interrupted") && !said().contains("zzz"), "{}", said());
+    folder.run(&["verify", "shop/clerk"]).must();
+    assert_eq!(run(&["list", "--local", &dir, "-o", "csv"]).code, Some(0));
+}
+
+#[test]
+fn a_log_is_followed_until_somebody_ends_it() {
+    let folder = Folder::after(1);
+    let dir = folder.path().display().to_string();
+    let out = folder.path().join("out");
+    let mut child = command(&["log", "shop/clerk", "-f", "--local", &dir])
+        .stdout(std::fs::File::create(&out).unwrap())
+        .spawn()
+        .unwrap();
+    let cycles =
+        || std::fs::read_to_string(&out).unwrap().lines().filter(|l| l.starts_with("clerk-")).count();
+    wait_for("the first cycle", || (cycles() == 1).then_some(()));
+    folder.cycle();
+    folder.cycle();
+    wait_for("the later ones", || (cycles() == 3).then_some(()));
+    signal(&child, "-INT");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(folder.run(&["log", "shop/clerk", "-f", "-o", "json"]).ends(2).contains("leave -o out"));
+}
