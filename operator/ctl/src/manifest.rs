@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use cicada_crds::{AgentCycle, PersistentAgent};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde::de::DeserializeOwned;
@@ -13,6 +13,9 @@ use crate::exit::Missing;
 use crate::local::DEFAULT_NAMESPACE;
 use crate::names;
 use crate::target::{self, did_you_mean};
+
+/// API group of our kinds.
+const GROUP: &str = "cicada.dev";
 
 /// Everything that the manifests of one folder say.
 #[derive(Debug, Default)]
@@ -49,12 +52,11 @@ pub(crate) fn read_folder(dir: &Path) -> anyhow::Result<Folder> {
         let bytes = std::fs::read(&file).with_context(|| format!("can't read {}", file.display()))?;
         let text = String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8", file.display()))?;
         let documents: Vec<Value> = if file.extension().is_some_and(|e| e == "json") {
-            match serde_json::from_str(&text) {
-                // The data of an agent, which has such files, too.
-                Ok(Value::Object(fields)) if !fields.contains_key("apiVersion") => continue,
-                Ok(document @ Value::Object(_)) => vec![document],
-                _ => continue,
+            // Without it, it is the data of an agent, which has such files, too.
+            if !text.contains("\"apiVersion\"") {
+                continue;
             }
+            vec![serde_json::from_str(&text).with_context(|| format!("{} is not JSON", file.display()))?]
         } else {
             serde_saphyr::from_multiple(&text).with_context(|| format!("{} is not YAML", file.display()))?
         };
@@ -118,6 +120,10 @@ impl Folder {
                 self.config_maps.insert(name, values);
             }
             "" => bail!("a document has no kind"),
+            _ if version_of(&document).starts_with(GROUP) => {
+                let known = ["PersistentAgent", "AgentCycle"].map(str::to_owned);
+                bail!("there is no kind {kind} in {GROUP}{}", did_you_mean(&kind, &known))
+            }
             // A Git folder holds more than ours (Namespaces, RoleBindings, ...): not our business here.
             _ => {}
         }
@@ -125,14 +131,22 @@ impl Folder {
     }
 }
 
+fn version_of(document: &Value) -> &str {
+    document.get("apiVersion").and_then(Value::as_str).unwrap_or_default()
+}
+
 /// Reads one of our objects as an API server would take it.
 fn ours<K: kube::CustomResourceExt + kube::ResourceExt + DeserializeOwned>(
     document: Value,
 ) -> anyhow::Result<K> {
+    let version = K::crd().spec.versions.first().map(|v| format!("{GROUP}/{}", v.name)).unwrap_or_default();
+    if version_of(&document) != version {
+        bail!("its apiVersion is {:?}: write {version}", version_of(&document));
+    }
     check_schema::<K>(&document)?;
     let object: K = serde_json::from_value(document)?;
     // Folders are named after both.
-    names::check(&namespace(&object), &object.name_any())?;
+    names::check(&namespace(&object), &object.name_any()).map_err(|wrong| anyhow!("{wrong}"))?;
     Ok(object)
 }
 
@@ -149,32 +163,40 @@ fn unique<K: kube::ResourceExt>(known: &[K], object: &K) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses fields that the generated schema does not know and names the nearest one, as an API server
-/// with strict validation would; serde alone would drop them in silence.
+/// Refuses what the generated schema does not have, as an API server with strict validation would: serde alone
+/// drops unknown fields in silence, and names no place.
 fn check_schema<K: kube::CustomResourceExt>(document: &Value) -> anyhow::Result<()> {
     let crd = serde_json::to_value(K::crd())?;
     let schema =
         crd.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec").cloned().unwrap_or_default();
-    let mut unknown = vec![];
-    if let Some(spec) = document.get("spec") {
-        walk(spec, &schema, "spec", &mut unknown);
+    let mut wrong = vec![];
+    match document.get("spec") {
+        Some(spec) => walk(spec, &schema, "spec", &mut wrong),
+        None => wrong.push("spec is missing".to_owned()),
     }
-    if unknown.is_empty() { Ok(()) } else { bail!("{}", unknown.join("; ")) }
+    if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("; ")) }
 }
 
-fn walk(value: &Value, schema: &Value, path: &str, unknown: &mut Vec<String>) {
+fn walk(value: &Value, schema: &Value, path: &str, wrong: &mut Vec<String>) {
+    if let Some(problem) = problem(value, schema) {
+        wrong.push(format!("{path} {problem}"));
+        return;
+    }
     match value {
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                walk(item, schema.get("items").unwrap_or(&Value::Null), &format!("{path}[{index}]"), unknown);
+                walk(item, schema.get("items").unwrap_or(&Value::Null), &format!("{path}[{index}]"), wrong);
             }
         }
         Value::Object(fields) => {
+            let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+            let missing = required.filter_map(Value::as_str).filter(|name| !fields.contains_key(*name));
+            wrong.extend(missing.map(|name| format!("{path}.{name} is missing")));
             let Some(known) = schema.get("properties").and_then(Value::as_object) else { return };
             for (name, field) in fields {
                 match known.get(name) {
-                    Some(inner) => walk(field, inner, &format!("{path}.{name}"), unknown),
-                    None => unknown.push(format!(
+                    Some(inner) => walk(field, inner, &format!("{path}.{name}"), wrong),
+                    None => wrong.push(format!(
                         "unknown field {path}.{name}{}",
                         did_you_mean(name, &known.keys().cloned().collect::<Vec<_>>())
                     )),
@@ -185,13 +207,40 @@ fn walk(value: &Value, schema: &Value, path: &str, unknown: &mut Vec<String>) {
     }
 }
 
+/// What is wrong with one value, whatever is in it.
+fn problem(value: &Value, schema: &Value) -> Option<String> {
+    let (wanted, fits) = match schema.get("type").and_then(Value::as_str)? {
+        "string" => ("a text (quote it)", value.is_string()),
+        "integer" => ("a whole number", value.is_i64() || value.is_u64()),
+        "number" => ("a number", value.is_number()),
+        "boolean" => ("true or false", value.is_boolean()),
+        "array" => ("a list", value.is_array()),
+        "object" => ("an object", value.is_object()),
+        _ => return None,
+    };
+    // Left empty, which means that it is not set.
+    if value.is_null() {
+        return None;
+    }
+    if !fits {
+        return Some(format!("must be {wanted}"));
+    }
+    let choices = schema.get("enum").and_then(Value::as_array)?;
+    if choices.contains(value) {
+        return None;
+    }
+    let choices: Vec<String> = choices.iter().filter_map(|c| c.as_str().map(str::to_owned)).collect();
+    let near = did_you_mean(value.as_str().unwrap_or_default(), &choices);
+    Some(format!("is {value}: {} are possible{near}", choices.join(", ")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn an_unknown_field_is_refused_and_the_nearest_named() {
-        let document = serde_json::json!({"kind": "PersistentAgent", "metadata": {"name": "a"},
+        let document = serde_json::json!({"apiVersion": "cicada.dev/v1alpha1", "kind": "PersistentAgent", "metadata": {"name": "a"},
             "spec": {"charter": "x", "shedules": [], "executor": {"sql": {"inlin": "SELECT 1"}}}});
         let mut folder = Folder::default();
         let error = format!("{:#}", folder.add(document).unwrap_err());
@@ -207,5 +256,68 @@ mod tests {
             .unwrap();
         assert_eq!(folder.secrets["s"]["a"], "1");
         assert_eq!(folder.secrets["s"]["b"], "2");
+    }
+
+    /// What a folder with these files says.
+    fn read(files: &[(&str, &str)]) -> anyhow::Result<Folder> {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        read_folder(dir.path())
+    }
+
+    const AGENT: &str = "apiVersion: cicada.dev/v1alpha1\nkind: PersistentAgent\nmetadata: {name: a}\nspec:\n  charter: c\n  \
+                         executor:\n    sql: {inline: SELECT 1}\n";
+
+    #[test]
+    fn manifests_are_read_in_every_form_that_people_write() {
+        let marked = format!("\u{feff}{AGENT}");
+        let crlf = AGENT.replace('\n', "\r\n");
+        let many = format!(
+            "---\n{AGENT}---\n# nothing\n---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: n}}\n"
+        );
+        let anchors =
+            AGENT.replace("charter: c", "charter: &c c").replace("{inline: SELECT 1}", "{inline: *c}");
+        let agent: Value = serde_saphyr::from_str(AGENT).unwrap();
+        let json = agent.to_string();
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": [agent]}).to_string();
+        for (name, text) in [
+            ("bom.yaml", marked.as_str()),
+            ("crlf.yml", &crlf),
+            ("many.yaml", &many),
+            ("anchors.yaml", &anchors),
+            ("a.json", &json),
+            ("list.json", &list),
+        ] {
+            let folder = read(&[(name, text), ("data.json", "[1, {}"), ("notes.txt", "kind: [")]);
+            assert_eq!(folder.unwrap().agents.len(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_manifest_that_is_wrong_is_told_with_its_place() {
+        let edit = |from: &str, to: &str| AGENT.replace(from, to);
+        for (text, words) in [
+            (edit("  charter", "\tcharter"), "a.yaml is not YAML"),
+            (edit("charter: c", "charter: 7"), "spec.charter must be a text"),
+            (edit("{inline: SELECT 1}", "[]"), "spec.executor.sql must be an object"),
+            (
+                edit("charter: c", "charter: c\n  selfManagement: {charter: propose}"),
+                "(did you mean Propose?)",
+            ),
+            (edit("name: a", "name: ../../a"), "can't be the name of an agent"),
+            (edit("name: a", "other: a"), "can't be the name of an agent"),
+            (edit("PersistentAgent", "PersistentAgents"), "(did you mean PersistentAgent?)"),
+            (edit("v1alpha1", "v1"), "write cicada.dev/v1alpha1"),
+            (edit("executor:", "executer:"), "(did you mean executor?)"),
+        ] {
+            let error = format!("{:#}", read(&[("a.yaml", &text)]).unwrap_err());
+            assert!(error.contains(words), "{words}: {error}");
+        }
+        let error = format!("{:#}", read(&[("a.yaml", AGENT), ("b.yaml", AGENT)]).unwrap_err());
+        assert!(error.contains("b.yaml") && error.contains("twice"), "{error}");
+        let error = format!("{:#}", read(&[("a.yaml", AGENT), ("b.json", "{\"apiVersion\": ")]).unwrap_err());
+        assert!(error.contains("b.json is not JSON"), "{error}");
     }
 }

@@ -10,9 +10,7 @@ const NAMESPACE_MAX: usize = 63;
 /// Refuses what can't be an agent's `namespace` and `name`.
 pub(crate) fn check(namespace: &str, name: &str) -> Result<(), UsageError> {
     let wrong = |what: &str, text: &str| {
-        UsageError(format!(
-            "{text:?} can't be the {what}: lower-case letters, digits and - between them (write NAMESPACE/NAME)"
-        ))
+        UsageError(format!("{text:?} can't be the {what}: lower-case letters, digits, and - between them"))
     };
     if !is_label(namespace) || namespace.len() > NAMESPACE_MAX {
         return Err(wrong("name of a namespace", namespace));

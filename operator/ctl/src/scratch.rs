@@ -38,6 +38,16 @@ impl Scratch {
     }
 
     fn make(parent: &Path, prefix: &str) -> io::Result<Self> {
+        Self::try_make(parent, prefix).map_err(|error| {
+            let what = format!(
+                "can't make a temporary folder in {} (TMPDIR names another): {error}",
+                parent.display()
+            );
+            io::Error::new(error.kind(), what)
+        })
+    }
+
+    fn try_make(parent: &Path, prefix: &str) -> io::Result<Self> {
         let private = Permissions::from_mode(0o700);
         let folder = tempfile::Builder::new().prefix(prefix).permissions(private).tempdir_in(parent)?;
         mine().push(folder.path().to_owned());

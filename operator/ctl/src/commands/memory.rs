@@ -109,7 +109,9 @@ fn people(store: &AgentStore, head: &Head, tables: &[(String, i64)]) -> anyhow::
         ))?;
     }
     if let Some(current) = head.current() {
-        line(&format!("snapshot   {} ({:?}), {}", current.id, current.kind, current.created_at))?;
+        let kind = serde_json::to_value(current.kind)?;
+        let kind = kind.as_str().unwrap_or_default();
+        line(&format!("snapshot   {} ({kind}), {}", current.id, current.created_at))?;
         for (name, archive) in [("memory", &current.memory), ("ledger", &current.ledger)] {
             if let Some(archive) = archive {
                 line(&format!(

@@ -57,7 +57,7 @@ fn a_signal_ends_a_query_at_once_and_leaves_nothing() {
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
         assert_eq!(output.status.code(), Some(130));
         assert_eq!(String::from_utf8_lossy(&output.stderr), "error: interrupted\n");
-        assert_eq!(left(temp.path()), [PathBuf::new(); 0]);
+        assert!(left(temp.path()).is_empty(), "{:?}", left(temp.path()));
         wait_for("the worker's end", || (at_work(temp.path()) == 0).then_some(()));
     }
 }

@@ -145,6 +145,14 @@ fn by_the_name_of_a_kubectl_plugin_the_help_says_so() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Also where a message names the next command.
+    let output = Command::new(&link)
+        .args(["log", "shop/clerk", "never", "--local"])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("kubectl cicada log shop/clerk") && !said.contains("cicadactl"), "{said}");
 }
 
 #[test]
