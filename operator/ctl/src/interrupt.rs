@@ -3,12 +3,16 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use tokio::sync::Notify;
+
 use crate::{exit, output, progress, scratch};
 
 /// How many want to end in order.
 static IN_ORDER: AtomicUsize = AtomicUsize::new(0);
 /// A signal has come.
 static REQUESTED: AtomicBool = AtomicBool::new(false);
+/// Wakes those who wait for one.
+static WAITING: Notify = Notify::const_new();
 
 /// As long as it lives, a signal does not end the process: its owner waits for [`stopped`].
 pub(crate) struct InOrder(());
@@ -32,8 +36,20 @@ pub(crate) fn requested() -> bool {
     REQUESTED.load(Ordering::SeqCst)
 }
 
-/// Waits for SIGINT or SIGTERM.
+/// Waits for SIGINT or SIGTERM. One that came before, while nobody waited, is not lost.
 pub(crate) async fn stopped() {
+    loop {
+        let mut next = std::pin::pin!(WAITING.notified());
+        next.as_mut().enable();
+        if requested() {
+            return;
+        }
+        next.await;
+    }
+}
+
+/// The next signal.
+async fn signal() {
     use tokio::signal::unix::{SignalKind, signal};
     let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
     tokio::select! {
@@ -45,8 +61,9 @@ pub(crate) async fn stopped() {
 /// Ends the process at a signal, unless somebody wants to end in order. Runs beside the command.
 pub(crate) async fn watch() {
     loop {
-        stopped().await;
+        signal().await;
         REQUESTED.store(true, Ordering::SeqCst);
+        WAITING.notify_waiters();
         if IN_ORDER.load(Ordering::SeqCst) > 0 {
             continue;
         }

@@ -112,8 +112,8 @@ pub(crate) struct HoldScope {
 #[derive(Debug, Args)]
 #[command(
     after_help = "An agent proposes its charter (selfManagement.charter: Propose), and the platform a changed MCP tool. Schedules of
-its own need no approval: selfManagement.schedules allows them or not, and `cicadactl inspect` has them in the ledger's
-table agent_schedules."
+its own need no approval: selfManagement.schedules allows them or not, and they are in its ledger
+(cicadactl query AGENT --ledger \"SELECT * FROM schedules\")."
 )]
 pub(crate) struct ProposalsArgs {
     #[command(subcommand)]

@@ -67,13 +67,14 @@ pub(super) async fn run(
     let agent = plan.config.owner.name.clone();
     let stderr = child.stderr.take().map(|pipe| tokio::spawn(follow(pipe, agent, bar.clone())));
     let stdout = child.stdout.take().map(|pipe| tokio::spawn(lines(pipe)));
+    let mut is_told = false;
     let status = loop {
         tokio::select! {
             status = child.wait() => break status?,
-            () = stopped() => {
+            () = stopped(), if !is_told => {
+                is_told = true;
                 output::note("ending in order; the running cycle persists what it has");
-                // Ctrl-C reaches the child by the terminal, too; a signal to this process alone does not. A
-                // second SIGTERM changes nothing.
+                // Ctrl-C reaches the child by the terminal, too; a signal to this process alone does not.
                 terminate(&child).await;
             }
         }

@@ -69,6 +69,7 @@ pub(super) async fn forever(local: &Local, folder: Folder) -> anyhow::Result<Exi
                         tasks.spawn(live(world, shared.clone()));
                     }
                 }
+                super::tell_orphans(&*shared.folder.read().await);
                 output::note("manifests read again");
                 shared.changed.send_replace(());
             }

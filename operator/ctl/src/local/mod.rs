@@ -52,6 +52,7 @@ pub(crate) async fn run(args: LocalArgs) -> anyhow::Result<ExitCode> {
     let _in_order = InOrder::begin();
     let local = Local::take(args)?;
     local.write_config_maps(&folder)?;
+    tell_orphans(&folder);
     if local.args.once { local.once(&folder).await } else { live::forever(&local, folder).await }
 }
 
@@ -248,7 +249,28 @@ fn defaults(args: &LocalArgs, state: &Path) -> anyhow::Result<OperatorDefaults> 
     })
 }
 
+/// Cycles of the folder for one agent.
 fn cycles_of(folder: &Folder, world: &World) -> Vec<AgentCycle> {
-    let name = world.agent.metadata.name.clone().unwrap_or_default();
-    folder.cycles.iter().filter(|c| c.spec.agent_ref.name == name).cloned().collect()
+    folder.cycles.iter().filter(|cycle| agent_of(cycle) == world.path()).cloned().collect()
+}
+
+/// `namespace/name` of the agent that a cycle is for.
+fn agent_of(cycle: &AgentCycle) -> String {
+    let namespace = cycle.metadata.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
+    format!("{namespace}/{}", cycle.spec.agent_ref.name)
+}
+
+/// Tells of cycles that nothing will run.
+fn tell_orphans(folder: &Folder) {
+    let known: Vec<String> = folder.agents.iter().map(path_of).collect();
+    for cycle in &folder.cycles {
+        let agent = agent_of(cycle);
+        if !known.contains(&agent) {
+            let name = cycle.metadata.name.as_deref().unwrap_or_default();
+            output::note(&format!(
+                "AgentCycle {name} is for {agent}, which is not in the folder{}: it does not run",
+                did_you_mean(&agent, &known)
+            ));
+        }
+    }
 }

@@ -178,3 +178,26 @@ fn an_agent_of_the_folder_starts_from_the_memory_of_another() {
         ran.err
     );
 }
+
+#[test]
+fn a_cycle_for_nobody_is_told_and_one_of_another_namespace_stays_there() {
+    let folder = Folder::new(VISIT);
+    let cycle = |name: &str, namespace: &str, agent: &str| {
+        let text = format!(
+            "apiVersion: cicada.dev/v1alpha1\nkind: AgentCycle\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec: {{agentRef: {{name: {agent}}}}}\n"
+        );
+        std::fs::write(folder.path().join(format!("{name}.yaml")), text).unwrap();
+    };
+    cycle("extra", "shop", "clerk");
+    cycle("typo", "shop", "clrk");
+    cycle("elsewhere", "lab", "clerk");
+    let ran = run(&["local", &folder.path().display().to_string(), "--once"]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    assert!(
+        ran.err.contains("AgentCycle typo is for shop/clrk") && ran.err.contains("did you mean shop/clerk?"),
+        "{}",
+        ran.err
+    );
+    assert!(ran.err.contains("AgentCycle elsewhere is for lab/clerk"), "{}", ran.err);
+    assert_eq!(folder.ask("SELECT count(*) FROM visits"), "2", "{}", ran.out);
+}
