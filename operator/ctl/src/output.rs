@@ -103,8 +103,20 @@ fn document(value: &Value, format: Format) -> anyhow::Result<String> {
     if format == Format::Yaml {
         return yaml(value);
     }
-    let text = serde_json::to_string_pretty(value)?;
-    Ok(text.chars().map(|c| if is_obeyed(c) { json_escape(c) } else { c.to_string() }).collect())
+    Ok(tamed(&serde_json::to_string_pretty(value)?, json_escape))
+}
+
+/// `text` with an escape in place of each character that a terminal would obey.
+fn tamed(text: &str, escape: fn(char) -> String) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_obeyed(c) {
+            out.push_str(&escape(c));
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// As YAML, without characters that a terminal would obey: the library escapes control characters, marks of
@@ -112,18 +124,21 @@ fn document(value: &Value, format: Format) -> anyhow::Result<String> {
 pub(crate) fn yaml(value: &Value) -> anyhow::Result<String> {
     let mut quoted = vec![];
     // Random, so that no text of a model's can be taken for one of them.
-    let salt = RandomState::new().build_hasher().finish();
+    let mark = format!("q{}q", RandomState::new().build_hasher().finish());
     let value = without_marks(value, &mut |text| {
         quoted.push(serde_json::to_string(text).unwrap_or_default());
-        format!("q{salt}q{}q", quoted.len() - 1)
+        format!("{mark}{}q", quoted.len() - 1)
     });
-    let mut out = serde_saphyr::to_string(&value)?;
-    for (n, text) in quoted.iter().enumerate() {
-        let text: String =
-            text.chars().map(|c| if is_obeyed(c) { yaml_escape(c) } else { c.to_string() }).collect();
-        out = out.replace(&format!("q{salt}q{n}q"), &text);
+    let laid_out = serde_saphyr::to_string(&value)?;
+    let mut parts = laid_out.trim_end().split(&mark);
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (n, rest) = part.split_once('q').unwrap_or_default();
+        let text = n.parse().ok().and_then(|n: usize| quoted.get(n)).map_or("", String::as_str);
+        out.push_str(&tamed(text, yaml_escape));
+        out.push_str(rest);
     }
-    Ok(out.trim_end().to_owned())
+    Ok(out)
 }
 
 fn without_marks(value: &Value, quote: &mut impl FnMut(&str) -> String) -> Value {
