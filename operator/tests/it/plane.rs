@@ -141,7 +141,11 @@ impl Plane {
         plane.others.extend([Guard(kcm), Guard(pods)]);
         let definitions = root.join("crds/generated");
         plane.kubectl(&["apply", "--server-side", "-f", &definitions.to_string_lossy()]);
-        plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]);
+        // kubectl fails at once on a definition that has no conditions yet.
+        until("the definitions are served", 60, || {
+            let wait = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
+            plane.run(&wait, None).status.success().then_some(())
+        });
         plane
     }
 
@@ -171,6 +175,15 @@ impl Plane {
         let path = self.folder.join(format!("kubeconfig-{name}"));
         fs::write(&path, kubeconfig(port, token)).unwrap();
         path
+    }
+
+    /// Token of a user with all rights, by whom writes are told from others in the audit log:
+    /// `system:serviceaccount:<namespace>:<name>`.
+    pub fn user(&self, namespace: &str, name: &str) -> String {
+        let (role, subject) = ("--clusterrole=cluster-admin", format!("--serviceaccount={namespace}:{name}"));
+        self.kubectl(&["create", "serviceaccount", name, "-n", namespace]);
+        self.kubectl(&["create", "clusterrolebinding", &format!("{namespace}-{name}"), role, &subject]);
+        self.kubectl(&["create", "token", name, "-n", namespace]).trim().to_owned()
     }
 
     pub fn run(&self, args: &[&str], input: Option<&str>) -> Output {
