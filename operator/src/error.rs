@@ -41,6 +41,12 @@ pub enum Error {
     Kube(#[source] Box<kube::Error>),
 }
 
+impl From<cicada_operator_core::SpecError> for Error {
+    fn from(error: cicada_operator_core::SpecError) -> Self {
+        Self::Invalid { what: "plan", message: error.to_string() }
+    }
+}
+
 impl Error {
     /// Trying again may help.
     pub fn is_retryable(&self) -> bool {

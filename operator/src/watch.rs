@@ -79,14 +79,8 @@ async fn agents(context: Arc<Context>, scope: Option<String>, name: String) {
         &name,
         stream,
         |guard| {
-            let key = Key::new(&guard.namespace().unwrap_or_default(), &guard.name_any());
-            match guard.0 {
-                Ok(agent) => {
-                    context.index().put_agent(agent);
-                }
-                // One bad object never stops the watch (argo-workflows#14047); it is reported where it stops.
-                Err(e) => unreadable(&context, "PersistentAgent", &key, &e.error),
-            }
+            let (key, agent) = readable(&context, "PersistentAgent", guard);
+            agent.map(|agent| context.index().put_agent(agent));
             Some(key)
         },
         |guard| {
@@ -108,14 +102,8 @@ async fn cycles(context: Arc<Context>, scope: Option<String>, name: String) {
         &name,
         stream,
         |guard| {
-            let key = Key::new(&guard.namespace().unwrap_or_default(), &guard.name_any());
-            match guard.0 {
-                Ok(cycle) => Some(context.index().put_cycle(&cycle, Timestamp::now())),
-                Err(e) => {
-                    unreadable(&context, "AgentCycle", &key, &e.error);
-                    None
-                }
-            }
+            let (_, cycle) = readable(&context, "AgentCycle", guard);
+            Some(context.index().put_cycle(&cycle?, Timestamp::now()))
         },
         |guard| {
             let key = Key::new(&guard.namespace().unwrap_or_default(), &guard.name_any());
@@ -152,9 +140,22 @@ async fn jobs(context: Arc<Context>, scope: Option<String>, name: String) {
     .await;
 }
 
-fn unreadable(context: &Context, kind: &str, key: &Key, error: &str) {
-    context.metrics.error("undecodable");
-    tracing::error!(kind, object = %key, error, "an object can't be read; it is left alone");
+/// An object, if it can be read. One bad object never stops the watch (argo-workflows#14047); it is reported
+/// where it stops.
+fn readable<K: Resource<DynamicType = ()>>(
+    context: &Context,
+    kind: &str,
+    guard: DeserializeGuard<K>,
+) -> (Key, Option<K>)
+where
+    DeserializeGuard<K>: Resource<DynamicType = ()>,
+{
+    let key = Key::new(&guard.namespace().unwrap_or_default(), &guard.name_any());
+    let object = guard.0.inspect_err(|e| {
+        context.metrics.error("undecodable");
+        tracing::error!(kind, object = %key, error = %e.error, "an object can't be read; it is left alone");
+    });
+    (key, object.ok())
 }
 
 fn failed(context: &Context, name: &str, error: &watcher::Error) {

@@ -1,5 +1,6 @@
 //! The Jobs of cycles, looks and deletions, with the ConfigMap that holds their plan.
 
+use cicada_contract::PlanConfig;
 use cicada_crds::{AgentCycle, PersistentAgent, PersistentAgentSpec, cycle::CycleRef};
 use cicada_operator_core::{
     deletion,
@@ -7,7 +8,7 @@ use cicada_operator_core::{
     names,
     observed::CycleView,
     plan::{plan_config, plan_run, store_location},
-    spec::{SpecError, sizes},
+    spec::{Sizes, sizes},
 };
 use jiff::Timestamp;
 use k8s_openapi::api::{batch::v1::Job, core::v1::ConfigMap};
@@ -15,6 +16,13 @@ use kube::{ResourceExt as _, api::ObjectMeta};
 
 use super::{may_act, owner, post};
 use crate::{context::Context, error::Error};
+
+/// The plan's config part and the numbers of the Job, with what the manifest alone does not say.
+fn config_of(context: &Context, agent: &PersistentAgent) -> Result<(PlanConfig, Sizes), Error> {
+    let mut config = plan_config(agent, &context.config.defaults)?;
+    config.owner.namespace_uid = context.index().namespace_uid(&agent.namespace().unwrap_or_default());
+    Ok((config, sizes(&agent.spec)?))
+}
 
 /// Creates ConfigMap and Job of a cycle.
 pub(super) async fn start_job(
@@ -26,10 +34,7 @@ pub(super) async fn start_job(
     purpose: Purpose,
 ) -> Result<(), Error> {
     let (namespace, name) = (agent.namespace().unwrap_or_default(), agent.name_any());
-    let invalid = |e: SpecError| Error::Invalid { what: "plan", message: e.to_string() };
-    let mut config = plan_config(agent, &context.config.defaults).map_err(invalid)?;
-    config.owner.namespace_uid = context.index().namespace_uid(&namespace);
-    let sizes = sizes(&agent.spec).map_err(invalid)?;
+    let (config, sizes) = config_of(context, agent)?;
     let (rendered, sha256) = config.render();
     let mut objects = vec![];
     for reference in std::iter::once(lead).chain(joined) {
@@ -81,9 +86,7 @@ pub(super) async fn start_job(
 pub(super) async fn start_look(context: &Context, agent: &PersistentAgent) -> Result<(), Error> {
     let (namespace, name) = (agent.namespace().unwrap_or_default(), agent.name_any());
     let uid = agent.uid().unwrap_or_default();
-    let invalid = |e: SpecError| Error::Invalid { what: "plan", message: e.to_string() };
-    let mut config = plan_config(agent, &context.config.defaults).map_err(invalid)?;
-    config.owner.namespace_uid = context.index().namespace_uid(&namespace);
+    let (config, sizes) = config_of(context, agent)?;
     let (rendered, sha256) = config.render();
     let run = plan_run(agent, &[], &[], &sha256);
     ensure_config_map(context, agent, &rendered, &sha256).await?;
@@ -91,7 +94,7 @@ pub(super) async fn start_look(context: &Context, agent: &PersistentAgent) -> Re
         namespace: &namespace,
         agent: &name,
         spec: &agent.spec,
-        sizes: &sizes(&agent.spec).map_err(invalid)?,
+        sizes: &sizes,
         config: &config,
         config_sha256: &sha256,
         run_plan: &serde_json::to_string(&run).unwrap_or_default(),
@@ -203,10 +206,9 @@ pub(super) async fn start_delete_job(context: &Context, agent: &PersistentAgent)
     let (namespace, name) = (agent.namespace().unwrap_or_default(), agent.name_any());
     let uid = agent.uid().unwrap_or_default();
     let defaults = &context.config.defaults;
-    let invalid = |e: SpecError| Error::Invalid { what: "plan", message: e.to_string() };
-    let (config, run) = deletion::delete_plan(agent, defaults).map_err(invalid)?;
+    let (config, run) = deletion::delete_plan(agent, defaults)?;
     // A manifest whose sizes can't be read has a memory all the same.
-    let sizes = sizes(&agent.spec).or_else(|_| sizes(&PersistentAgentSpec::default())).map_err(invalid)?;
+    let sizes = sizes(&agent.spec).or_else(|_| sizes(&PersistentAgentSpec::default()))?;
     let (rendered, sha256) = config.render();
     let job = job::build_job(&JobInput {
         namespace: &namespace,
