@@ -2,8 +2,11 @@
 
 use std::error::Error;
 
+use std::io::ErrorKind;
+
 use cicada_contract::FailureClass;
 use cicada_contract::text::{cut, printable};
+use cicada_memory::WorkerError;
 
 /// An error that knows its failure class.
 pub trait Classified: Error + Send + Sync + 'static {
@@ -30,6 +33,20 @@ impl Failure {
 impl<E: Classified> From<E> for Failure {
     fn from(error: E) -> Self {
         Self::new(error.class(), chain(&error))
+    }
+}
+
+/// Class of a worker's error; `otherwise` is what the phase calls the rest. A full disk has one class wherever it
+/// is met.
+pub(crate) fn worker_class(error: &WorkerError, otherwise: FailureClass) -> FailureClass {
+    if error.is_disk_full() { FailureClass::DiskBudget } else { otherwise }
+}
+
+/// As [`worker_class`], of an error of the system about a file.
+pub(crate) fn disk_class(error: &std::io::Error, otherwise: FailureClass) -> FailureClass {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => FailureClass::DiskBudget,
+        _ => otherwise,
     }
 }
 

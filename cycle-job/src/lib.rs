@@ -35,7 +35,7 @@ use clap::Parser;
 use crate::args::{Cli, Command, RunArgs};
 use crate::context::Context;
 use crate::executor::container::server::{AgentServer, mark_ended};
-use crate::failure::chain;
+use crate::failure::{chain, disk_class};
 use crate::secrets::Secrets;
 use crate::shutdown::Shutdown;
 use crate::work_dir::WorkDir;
@@ -110,7 +110,7 @@ async fn run(args: &RunArgs, launcher: Launcher, report_only: bool) -> CycleRepo
         Ok(both) => both,
         Err(error) => {
             return CycleReport::failed(
-                FailureClass::DiskBudget,
+                disk_class(&error, FailureClass::RestoreFailed),
                 format!("could not prepare the working directory: {error}"),
             );
         }

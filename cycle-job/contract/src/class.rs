@@ -56,6 +56,8 @@ pub enum FailureClass {
     MemoryMissing,
     /// HEAD is older than the operator has seen it.
     StoreRolledBack,
+    /// HEAD's bytes are damaged: empty, cut or no HEAD at all.
+    HeadCorrupt,
     /// The archive's bytes are damaged.
     RestoreCorrupt,
     /// The archive unpacks to more than it may.
@@ -162,6 +164,7 @@ const TABLE: &[Row] = &[
     row(FailureClass::StoreConflict, 20, "StoreConflict", "store_conflict", Ending::Stall, true, true),
     row(FailureClass::MemoryMissing, 21, "MemoryMissing", "memory_missing", Ending::Stall, true, true),
     row(FailureClass::StoreRolledBack, 21, "StoreRolledBack", "store_rolled_back", Ending::Stall, true, true),
+    row(FailureClass::HeadCorrupt, 22, "HeadCorrupt", "head_corrupt", Ending::Stall, true, true),
     row(FailureClass::RestoreCorrupt, 22, "MemoryCorrupt", "restore_corrupt", Ending::Stall, true, true),
     row(FailureClass::RestoreBomb, 22, "RestoreBomb", "restore_bomb", Ending::Stall, true, true),
     row(FailureClass::UnknownVersion, 23, "UnknownVersion", "unknown_version", Ending::Stall, true, true),

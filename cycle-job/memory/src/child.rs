@@ -1,7 +1,8 @@
 //! The parent's side of a worker: start, ask with a time limit, kill.
 
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -102,6 +103,14 @@ impl WorkerError {
         self.fault() == Some(FaultKind::Corrupt)
     }
 
+    /// True if the disk has no room left.
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            Self::Spawn { source } => is_no_room(source),
+            _ => self.fault() == Some(FaultKind::DiskFull),
+        }
+    }
+
     /// True if the process is gone.
     pub(crate) fn is_death(&self) -> bool {
         matches!(self, Self::Crashed { .. } | Self::Timeout { .. } | Self::Protocol { .. })
@@ -112,6 +121,30 @@ impl From<Fault> for WorkerError {
     fn from(fault: Fault) -> Self {
         Self::Fault { kind: fault.kind, message: fault.message }
     }
+}
+
+/// True if an error says that there is no room on a disk.
+pub(crate) fn is_no_room(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// What a fault is about. SQLite has one word for a size limit that is reached and for a full disk, and an
+/// error of the system in other places for the latter: whether a small file still fits tells them apart.
+pub(crate) fn told_apart(kind: FaultKind, directory: &Path) -> FaultKind {
+    /// More than a worker gives back when it fails: its log, and what it sorted.
+    const ROOM: usize = 1 << 20;
+    if !matches!(kind, FaultKind::Full | FaultKind::Io) {
+        return kind;
+    }
+    let file = directory.join("room");
+    let written = File::create(&file).and_then(|mut f| f.write_all(&vec![1; ROOM]));
+    let _ = std::fs::remove_file(&file);
+    if written.is_err_and(|error| is_no_room(&error)) { FaultKind::DiskFull } else { kind }
+}
+
+/// What people read in place of SQLite's words for it.
+pub(crate) fn no_room(message: &str) -> String {
+    format!("the disk is full, nothing of this was kept: make room, or give the pod more ({message})")
 }
 
 /// Kills a worker from another thread, e.g. when a cycle's time is over. The blocked request then
@@ -144,6 +177,7 @@ pub(crate) fn line(request: &impl Serialize) -> Result<Arc<[u8]>, WorkerError> {
 /// One running worker.
 #[derive(Debug)]
 pub(crate) struct Child {
+    directory: PathBuf,
     process: Arc<Mutex<std::process::Child>>,
     requests: Sender<Arc<[u8]>>,
     lines: Receiver<Vec<u8>>,
@@ -204,7 +238,8 @@ impl Child {
         }
         let process = Arc::new(Mutex::new(process));
         killer.watch(Some(&process));
-        Ok(Self { process, requests, lines, stderr: tail, killer: killer.clone() })
+        let directory = directory.to_owned();
+        Ok(Self { directory, process, requests, lines, stderr: tail, killer: killer.clone() })
     }
 
     /// Sends `request` and waits for its answer; the worker is killed after `silence` without a sign of life.
@@ -235,7 +270,7 @@ impl Child {
                     Ok(Frame::Tick) => {}
                     Ok(Frame::Pending(handover)) => on_pending(handover),
                     Ok(Frame::Done(done)) => return Ok(done),
-                    Ok(Frame::Failed(fault)) => return Err(fault.into()),
+                    Ok(Frame::Failed(fault)) => return Err(self.explain(fault)),
                     // A line without its end: the worker died while it wrote.
                     Err(_) if line.last() != Some(&b'\n') => return Err(self.end()),
                     Err(source) => {
@@ -250,6 +285,12 @@ impl Child {
                 Err(RecvTimeoutError::Disconnected) => return Err(self.end()),
             }
         }
+    }
+
+    fn explain(&self, fault: Fault) -> WorkerError {
+        let kind = told_apart(fault.kind, &self.directory);
+        let message = if kind == FaultKind::DiskFull { no_room(&fault.message) } else { fault.message };
+        WorkerError::Fault { kind, message }
     }
 
     /// Process id, for tests that kill it.

@@ -13,7 +13,7 @@ use cicada_contract::resources::{MIB, resources};
 use serde::{Deserialize, Serialize};
 
 use crate::Sandbox;
-use crate::child::{Child, Killer, Launcher, WorkerError};
+use crate::child::{Child, Killer, Launcher, WorkerError, no_room, told_apart};
 use crate::mounts::{MountEdit, Mounts};
 use crate::prompt::PromptOptions;
 use crate::protocol::{Fault, FaultKind};
@@ -213,6 +213,16 @@ impl MemoryWorker {
         };
         if let Some(handover) = handover.filter(|_| outcome.result.is_ok()) {
             self.confirm(handover)?;
+        }
+        if let Some(error) = &mut outcome.result.error
+            && let Some(kind) = error.kind
+        {
+            let told = told_apart(kind, &self.directory);
+            if told != kind {
+                error.kind = Some(told);
+                // SQLite's own words, or ours about the size limit, would lead astray.
+                error.message = no_room("while the statement ran");
+            }
         }
         self.used.extend(std::mem::take(&mut outcome.used));
         outcome.result.warnings.splice(0..0, std::mem::take(&mut self.notices));

@@ -99,6 +99,8 @@ pub enum FaultKind {
     Constraint,
     /// The database's size limit is reached.
     Full,
+    /// The disk has no room left, whatever the size limit is.
+    DiskFull,
     /// SQLite's heap limit is reached.
     OutOfMemory,
     /// The statement took longer than its limit.
@@ -109,7 +111,7 @@ pub enum FaultKind {
     Schema,
     /// A mounted or scratch table is left where none may be.
     Residue,
-    /// The disk failed or is full.
+    /// The disk failed.
     Io,
     /// This build lacks what it needs.
     Build,

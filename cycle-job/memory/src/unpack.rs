@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::child::{Child, Killer, Launcher, WorkerError};
+use crate::child::{Child, Killer, Launcher, WorkerError, is_no_room};
 use crate::protocol::{FaultKind, WorkerArgs};
 use crate::worker::{Link, PAGES, UnpackRequest};
 
@@ -72,7 +72,13 @@ pub enum UnpackError {
         /// Signal that ended it.
         signal: Option<i32>,
     },
-    /// The disk failed or is full, or the child could not be started.
+    /// There is no room for the file.
+    #[error("could not unpack the archive: {reason}")]
+    DiskFull {
+        /// What the system said.
+        reason: String,
+    },
+    /// The disk failed, or the child could not be started.
     #[error("could not unpack the archive: {reason}")]
     Io {
         /// What the system said.
@@ -137,7 +143,10 @@ fn run(
     limits: UnpackLimits,
     tap: impl FnMut(&[u8]) + Send,
 ) -> Result<Unpacked, UnpackError> {
-    let io = |e: std::io::Error| UnpackError::Io { reason: e.to_string() };
+    let io = |e: std::io::Error| match is_no_room(&e) {
+        true => UnpackError::DiskFull { reason: e.to_string() },
+        false => UnpackError::Io { reason: e.to_string() },
+    };
     let mut request = UnpackRequest { links: links.to_vec(), out: out.to_owned() };
     for link in &mut request.links {
         link.archive = link.archive.canonicalize().map_err(io)?;
@@ -164,6 +173,9 @@ fn run(
         WorkerError::Crashed { signal, .. } => UnpackError::Crashed { signal },
         WorkerError::Fault { kind: FaultKind::Corrupt, message } => UnpackError::Corrupt { reason: message },
         WorkerError::Fault { kind: FaultKind::Full, .. } => UnpackError::Bomb { max_bytes },
+        WorkerError::Fault { kind: FaultKind::DiskFull, message } => {
+            UnpackError::DiskFull { reason: message }
+        }
         WorkerError::Fault { kind: FaultKind::Schema, message } => UnpackError::Version { found: message },
         other => UnpackError::Io { reason: other.to_string() },
     };

@@ -3,13 +3,13 @@
 use cicada_contract::FailureClass;
 use cicada_contract::plan::{ProvidedFile, SqlSource};
 use cicada_contract::report::{Outcome, Usage};
-use cicada_memory::{BatchResult, MemoryWorker, WorkerError};
+use cicada_memory::{BatchResult, FaultKind, MemoryWorker, WorkerError};
 use cicada_store::SnapshotKind;
 use tokio::task::spawn_blocking;
 
 use crate::context::Context;
 use crate::executor::Work;
-use crate::failure::Classified;
+use crate::failure::{Classified, worker_class};
 use crate::shutdown::Stop;
 
 /// Why the statements did not run to their end.
@@ -33,6 +33,9 @@ pub enum SqlExecutorError {
     /// A statement failed; the whole batch was rolled back.
     #[error("{0}")]
     Statement(String),
+    /// The disk was full; the whole batch was rolled back.
+    #[error("{0}")]
+    DiskFull(String),
     /// The worker failed outside a statement.
     #[error("the memory worker failed")]
     Engine(#[from] WorkerError),
@@ -46,7 +49,8 @@ impl Classified for SqlExecutorError {
         match self {
             Self::Missing { .. } => FailureClass::ConfigMissing,
             Self::Unreadable { .. } | Self::Statement(_) => FailureClass::ExecutorFailed,
-            Self::Engine(_) => FailureClass::WorkerCrashed,
+            Self::DiskFull(_) => FailureClass::DiskBudget,
+            Self::Engine(e) => worker_class(e, FailureClass::WorkerCrashed),
             Self::Stopped(Stop::Timeout) => FailureClass::Timeout,
             Self::Stopped(Stop::Signal) => FailureClass::Disrupted,
         }
@@ -74,7 +78,11 @@ pub async fn run(
             }
             None => format!("the batch was rolled back: {}", error.message),
         };
-        return (worker, Err(SqlExecutorError::Statement(text)));
+        let failed = match error.kind {
+            Some(FaultKind::DiskFull) => SqlExecutorError::DiskFull(text),
+            _ => SqlExecutorError::Statement(text),
+        };
+        return (worker, Err(failed));
     }
     let work = Work {
         outcome: Outcome::Done,

@@ -11,7 +11,7 @@ use cicada_store::{Archive, PackError, PublishError, PublishRequest, SnapshotKin
 use tokio::task::block_in_place;
 
 use crate::context::Context;
-use crate::failure::Classified;
+use crate::failure::{Classified, worker_class};
 use crate::phase::acquire::Claim;
 use crate::phase::ingest::begin;
 use crate::phase::persist::retention;
@@ -38,7 +38,7 @@ impl Classified for CheckpointError {
     fn class(&self) -> FailureClass {
         match self {
             Self::Restore(e) => e.class(),
-            Self::Engine(_) => FailureClass::WorkerCrashed,
+            Self::Engine(e) => worker_class(e, FailureClass::WorkerCrashed),
             Self::Pack(e) if e.is_disk_full() => FailureClass::DiskBudget,
             Self::Pack(_) => FailureClass::SqlitePersistenceFailed,
             Self::Publish(e) => e.class(),

@@ -7,7 +7,7 @@ use cicada_contract::CycleReport;
 use cicada_contract::FailureClass;
 use cicada_contract::report::{CycleResult, MemoryReport, Outcome};
 use cicada_store::{
-    AcquireError, AcquireRequest, Acquisition, AgentStore, CollectError, PublishError, ReadHeadError, Writer,
+    AcquireError, AcquireRequest, Acquisition, AgentStore, CollectError, PublishError, Writer,
 };
 
 use crate::context::Context;
@@ -39,11 +39,8 @@ impl Classified for DeleteError {
         match self {
             Self::Acquire(e) => e.class(),
             Self::Bury(e) => e.class(),
-            Self::Purge { source: CollectError::Store(e), .. }
-            | Self::Purge { source: CollectError::Read(ReadHeadError::Store(e)), .. } => store_class(e),
-            Self::Purge { source: CollectError::Read(ReadHeadError::Head(_)), .. } => {
-                FailureClass::UnknownVersion
-            }
+            Self::Purge { source: CollectError::Store(e), .. } => store_class(e),
+            Self::Purge { source: CollectError::Read(e), .. } => e.class(FailureClass::StoreRefused),
             // Another writer replaced the tombstone: the name is in use again.
             Self::Purge { .. } => FailureClass::PersistFenced,
         }
@@ -87,7 +84,10 @@ async fn take(cx: &Context, store: &AgentStore) -> Result<Option<Writer>, Acquir
             Ok(Acquisition::AlreadyHandled(_)) => return Err(AcquireError::Outrun.into()),
             Err(AcquireError::Deleted { .. }) => return Ok(None),
             // Archives without a HEAD are to go as well.
-            Err(AcquireError::MemoryMissing { token, .. }) if accept_memory_loss.as_ref() != Some(&token) => {
+            // And so is what an older HEAD, put back by hand, does not name.
+            Err(AcquireError::MemoryMissing { token, .. } | AcquireError::RolledBack { token, .. })
+                if accept_memory_loss.as_ref() != Some(&token) =>
+            {
                 accept_memory_loss = Some(token);
             }
             Err(error) => return Err(error.into()),

@@ -4,14 +4,15 @@ use cicada_contract::FailureClass;
 use cicada_contract::plan::Executor;
 use cicada_contract::report::Outcome;
 use cicada_memory::ledger::{StepRecord, ToolResultRecord};
-use cicada_memory::{BatchResult, LedgerWorker, MemoryWorker, WorkerError};
+use cicada_memory::{BatchResult, FaultKind, LedgerWorker, MemoryWorker, WorkerError};
+use cicada_store::SnapshotKind;
 use jiff::Timestamp;
 use tokio::task::block_in_place;
 
 use crate::context::Context;
 use crate::executor::model::{self, Bench};
 use crate::executor::{Work, container, sql};
-use crate::failure::{Classified, Failure};
+use crate::failure::{Classified, Failure, worker_class};
 use crate::phase::acquire::Claim;
 use crate::phase::mount::Mounted;
 
@@ -29,16 +30,15 @@ pub enum ExecuteError {
     /// The step could not be recorded.
     #[error("could not record the step in the ledger")]
     Record(#[source] WorkerError),
-    /// The success query is wrong.
-    #[error("spec.success can't be run")]
+    /// There is no worker that could run the success query.
+    #[error("spec.success could not be run")]
     Success(#[source] WorkerError),
 }
 
 impl Classified for ExecuteError {
     fn class(&self) -> FailureClass {
         match self {
-            Self::Record(_) => FailureClass::WorkerCrashed,
-            Self::Success(_) => FailureClass::ExecutorFailed,
+            Self::Record(e) | Self::Success(e) => worker_class(e, FailureClass::WorkerCrashed),
         }
     }
 }
@@ -68,15 +68,31 @@ pub async fn execute(cx: &Context, claim: &mut Claim, mounted: Mounted) -> Resul
     Ok(Executed { memory, ledger, work, warnings })
 }
 
-/// `spec.success` must return a row, whatever the agent says of itself.
+/// `spec.success` must return a row, whatever the agent says of itself. One that can't be run (the agent has not
+/// made its table yet, or has dropped it) returns none: that is for people to hear of, and no reason to lose what
+/// the agent did.
 fn judge(cx: &Context, memory: &mut MemoryWorker, work: &mut Work) -> Result<(), ExecuteError> {
-    let Some(query) = &cx.plan.config.success else { return Ok(()) };
-    let rows = block_in_place(|| memory.query(query, 1)).map_err(ExecuteError::Success)?;
-    if rows.rows.is_empty() {
-        work.outcome = Outcome::Blocked;
-        work.message = "spec.success returned no row".into();
-    }
+    let Some(query) = cx.plan.config.success.as_ref().filter(|_| work.kind == SnapshotKind::Final) else {
+        return Ok(());
+    };
+    let message = match block_in_place(|| memory.query(query, 1)) {
+        Ok(rows) if !rows.rows.is_empty() => return Ok(()),
+        Ok(_) => "spec.success returned no row".to_owned(),
+        Err(error) if is_statement(&error) => {
+            format!("spec.success can't be run: {error}; what the cycle did is kept")
+        }
+        Err(error) => return Err(ExecuteError::Success(error)),
+    };
+    work.outcome = Outcome::Blocked;
+    work.ended_by = Some("success");
+    work.message = message;
     Ok(())
+}
+
+/// True if the statement is at fault, and neither worker nor disk.
+fn is_statement(error: &WorkerError) -> bool {
+    use FaultKind as K;
+    matches!(error.fault(), Some(K::Sql | K::Refused | K::Constraint | K::OutOfMemory | K::Timeout | K::Full))
 }
 
 /// Writes the batch as step and tool result, so that `log` shows it and the next cycle can read it.

@@ -16,7 +16,7 @@ use tokio::task::block_in_place;
 
 use crate::channel::{Channels, peer};
 use crate::context::Context;
-use crate::failure::{Classified, Failure};
+use crate::failure::{Classified, Failure, worker_class};
 use crate::phase::acquire::{Claim, store_class};
 use crate::phase::deliver::update;
 use crate::phase::restore::Restored;
@@ -43,7 +43,7 @@ impl Classified for IngestError {
     fn class(&self) -> FailureClass {
         match self {
             Self::Store(e) => store_class(e),
-            Self::Engine(_) => FailureClass::IngestFailed,
+            Self::Engine(e) => worker_class(e, FailureClass::IngestFailed),
         }
     }
 }

@@ -10,8 +10,8 @@ use cicada_store::StoreError;
 use tokio::task::block_in_place;
 
 use crate::context::Context;
-use crate::download::{download, measure};
-use crate::failure::{Classified, Failure};
+use crate::download::{DownloadError, download, measure};
+use crate::failure::{Classified, Failure, disk_class, worker_class};
 use crate::phase::acquire::{Claim, store_class};
 use crate::phase::ingest::Ingested;
 
@@ -61,12 +61,13 @@ pub enum MountError {
         source: StoreError,
     },
     /// The download failed, or its bytes are not the ones that the manifest names.
-    #[error("could not download the file {path}: {reason}")]
+    #[error("could not download the file {path}")]
     Download {
         /// The path of the manifest.
         path: String,
         /// What went wrong.
-        reason: String,
+        #[source]
+        source: DownloadError,
     },
     /// A worker could not fill the tables.
     #[error("could not fill the mounted tables")]
@@ -78,10 +79,12 @@ impl Classified for MountError {
         match self {
             Self::Path { .. } | Self::Missing { .. } => FailureClass::ConfigMissing,
             Self::Fetch { source, .. } => store_class(source),
-            Self::Place { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
-                FailureClass::DiskBudget
+            Self::Place { source, .. } => disk_class(source, FailureClass::MountFailed),
+            Self::Download { source: DownloadError::Write(source), .. } => {
+                disk_class(source, FailureClass::MountFailed)
             }
-            Self::Place { .. } | Self::Download { .. } | Self::Engine(_) => FailureClass::MountFailed,
+            Self::Download { .. } => FailureClass::MountFailed,
+            Self::Engine(e) => worker_class(e, FailureClass::MountFailed),
         }
     }
 }
@@ -130,10 +133,8 @@ async fn place(cx: &Context, claim: &Claim, file: &PlanFile) -> Result<FileEntry
             Err(source) => return Err(MountError::Fetch { path: file.path.clone(), source }),
         },
         FileSource::Url { url, sha256 } => {
-            let size = download(url, sha256, &target).await.map_err(|e| MountError::Download {
-                path: file.path.clone(),
-                reason: crate::failure::chain(&e),
-            })?;
+            let failed = |source| MountError::Download { path: file.path.clone(), source };
+            let size = download(url, sha256, &target).await.map_err(failed)?;
             (size, sha256.to_ascii_lowercase())
         }
     };

@@ -1,5 +1,7 @@
 //! persist: the finished files become immutable archives, and one write of HEAD makes them current.
 
+use std::time::Instant;
+
 use cicada_contract::FailureClass;
 use cicada_store::{Archive, PackError, PublishError, PublishRequest, SnapshotKind, SnapshotRetention};
 
@@ -40,8 +42,8 @@ impl Classified for PersistError {
 pub async fn persist(cx: &Context, claim: &mut Claim, sealed: Sealed) -> Result<Finished, Failure> {
     let (memory_archive, ledger_archive) =
         tokio::try_join!(pack_memory(cx, claim, &sealed), pack(cx, "ledger", true))?;
-    publish(cx, claim, sealed.kind, memory_archive, ledger_archive).await?;
-    let Sealed { work, tables, memory, sandbox, notes, left, kind: _ } = sealed;
+    publish(cx, claim, sealed.kind, Some(sealed.began), memory_archive, ledger_archive).await?;
+    let Sealed { work, tables, memory, sandbox, notes, left, .. } = sealed;
     Ok(Finished { work, tables, memory, sandbox, notes, left })
 }
 
@@ -74,6 +76,7 @@ pub(crate) async fn publish(
     cx: &Context,
     claim: &mut Claim,
     kind: SnapshotKind,
+    began: Option<Instant>,
     memory: Archive,
     ledger: Archive,
 ) -> Result<(), PersistError> {
@@ -86,6 +89,7 @@ pub(crate) async fn publish(
         // What a failed cycle keeps is the start, whatever was found out about the end.
         checked: kind != SnapshotKind::Failed && cx.base.is_checked(),
         retention: retention(cx),
+        began,
         upload_by: cx.upload_by(),
         ..PublishRequest::new(kind, cx.now())
     };

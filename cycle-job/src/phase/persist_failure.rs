@@ -58,6 +58,6 @@ async fn record(cx: &Context, claim: &mut Claim, failure: &Failure) -> Result<()
         Ok::<_, WorkerError>(())
     })?;
     let ledger = pack(cx, "ledger", true).await?;
-    publish(cx, claim, SnapshotKind::Failed, Archive::Keep, ledger).await?;
+    publish(cx, claim, SnapshotKind::Failed, None, Archive::Keep, ledger).await?;
     Ok(())
 }

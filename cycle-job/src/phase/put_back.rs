@@ -15,7 +15,7 @@ use tokio::task::block_in_place;
 
 use crate::channel::Channels;
 use crate::context::Context;
-use crate::failure::{Classified, Failure};
+use crate::failure::{Classified, Failure, worker_class};
 use crate::phase::acquire::{Claim, store_class};
 use crate::phase::deliver::update;
 use crate::phase::ingest::begin;
@@ -63,7 +63,7 @@ impl Classified for PutBackError {
             Self::Unsound { source, .. } => source.class(),
             Self::Restore(source) => source.class(),
             Self::Store(e) => store_class(e),
-            Self::Engine(_) => FailureClass::WorkerCrashed,
+            Self::Engine(e) => worker_class(e, FailureClass::WorkerCrashed),
             Self::Persist(e) => e.class(),
         }
     }

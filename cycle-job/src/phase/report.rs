@@ -125,9 +125,7 @@ fn stored(cx: &Context, ledger: &mut LedgerWorker) -> Result<Option<CycleReport>
 pub async fn read_back(cx: &Context) -> Result<CycleReport, Failure> {
     let store = open_store(cx).await?;
     let at = store.read_head().await.map_err(|error| {
-        let class =
-            if error.is_retryable() { FailureClass::StoreUnavailable } else { FailureClass::UnknownVersion };
-        Failure::new(class, crate::failure::chain(&error))
+        Failure::new(error.class(FailureClass::StoreRefused), crate::failure::chain(&error))
     })?;
     let Some(HeadAt { head, .. }) = at else {
         return Err(Failure::new(FailureClass::MemoryMissing, "the store has no HEAD for this agent"));

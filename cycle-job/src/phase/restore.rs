@@ -15,7 +15,7 @@ use cicada_store::{AgentStore, ArchiveRef, ChainError, DELTA_FROM, Snapshot, Sto
 use tokio::task::{JoinError, spawn_blocking};
 
 use crate::context::Context;
-use crate::failure::{Classified, Failure};
+use crate::failure::{Classified, Failure, disk_class, worker_class};
 use crate::phase::acquire::{Claim, store_class};
 use crate::phase::checks;
 use crate::phase::fall_back::after_damage;
@@ -112,11 +112,13 @@ impl Classified for RestoreError {
                 UnpackError::Corrupt { .. } => FailureClass::RestoreCorrupt,
                 UnpackError::Version { .. } => FailureClass::UnknownVersion,
                 UnpackError::Timeout { .. } => FailureClass::RestoreTimeout,
+                UnpackError::DiskFull { .. } => FailureClass::DiskBudget,
                 _ => FailureClass::RestoreFailed,
             },
             Self::Open { source, .. } => engine_class(source, FailureClass::RestoreFailed),
             Self::Thread(_) => FailureClass::WorkerCrashed,
-            Self::Folder(_) | Self::Disk { .. } => FailureClass::DiskBudget,
+            Self::Folder(source) => disk_class(source, FailureClass::RestoreFailed),
+            Self::Disk { .. } => FailureClass::DiskBudget,
             Self::Fenced { .. } => FailureClass::PersistFenced,
         }
     }
@@ -149,7 +151,7 @@ pub(crate) fn engine_class(error: &WorkerError, otherwise: FailureClass) -> Fail
     match error.fault() {
         Some(FaultKind::Corrupt) => FailureClass::RestoreCorrupt,
         Some(FaultKind::Schema) => FailureClass::UnknownVersion,
-        _ => otherwise,
+        _ => worker_class(error, otherwise),
     }
 }
 

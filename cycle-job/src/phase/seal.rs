@@ -1,15 +1,17 @@
 //! seal: one clean, checked file each. The workers end here: a sealed file has no open connection.
 
+use std::time::{Duration, Instant};
+
 use cicada_contract::report::{MemoryReport, TableChange, Usage};
 use cicada_contract::{CycleReport, FailureClass};
 use cicada_memory::ledger::{EndKind, FinishCycle, OutboxRow, TableUse};
 use cicada_memory::{Check, LedgerWorker, MemoryWorker, Row, WorkerError};
-use cicada_store::{DroppedBlob, SnapshotKind};
+use cicada_store::{DroppedBlob, Head, SnapshotKind};
 use tokio::task::block_in_place;
 
 use crate::context::Context;
 use crate::executor::Work;
-use crate::failure::{Classified, Failure};
+use crate::failure::{Classified, Failure, worker_class};
 use crate::phase::acquire::Claim;
 use crate::phase::checks;
 use crate::phase::report::told;
@@ -19,6 +21,8 @@ use crate::phase::write_back::Notes;
 /// Both files are finished. The one state that can be published.
 pub struct Sealed {
     pub(crate) kind: SnapshotKind,
+    /// When the work had ended.
+    pub(crate) began: Instant,
     pub(crate) work: Work,
     pub(crate) memory: cicada_memory::Sealed,
     pub(crate) tables: Vec<TableChange>,
@@ -35,27 +39,60 @@ pub(crate) struct Left {
     pub(crate) dropped_blobs: Vec<DroppedBlob>,
 }
 
-/// A file did not pass its checks.
+/// Why there are no finished files.
 #[derive(Debug, thiserror::Error)]
-#[error("the finished {what} did not pass its checks")]
-pub struct SealError {
-    what: &'static str,
-    #[source]
-    source: WorkerError,
+pub enum SealError {
+    /// A file did not pass its checks, or could not be finished.
+    #[error("the finished {what} did not pass its checks")]
+    Checks {
+        /// `memory` or `ledger`.
+        what: &'static str,
+        /// What the engine said.
+        #[source]
+        source: WorkerError,
+    },
+    /// The pod would be killed before the snapshot were published.
+    #[error(
+        "the last persist took {} ms and {} ms of the grace period are left; HEAD is unchanged: raise \
+         pod.terminationGracePeriodSeconds",
+        took.as_millis(), left.as_millis()
+    )]
+    NoTime {
+        /// Until SIGKILL, without what the write of HEAD needs.
+        left: Duration,
+        /// As HEAD says.
+        took: Duration,
+    },
 }
 
 impl Classified for SealError {
     fn class(&self) -> FailureClass {
-        FailureClass::SqlitePersistenceFailed
+        match self {
+            Self::Checks { source, .. } if source.fault().is_none() => FailureClass::WorkerCrashed,
+            Self::Checks { source, .. } => worker_class(source, FailureClass::SqlitePersistenceFailed),
+            Self::NoTime { .. } => FailureClass::GraceTooShort,
+        }
     }
+}
+
+/// After SIGTERM nothing is begun that the last persist says can't be finished: a pod that is killed in the middle
+/// of an upload tells nobody why.
+fn check_time(cx: &Context, head: &Head) -> Result<(), SealError> {
+    let (Some(by), Some(took)) = (cx.upload_by(), head.persist_ms.map(Duration::from_millis)) else {
+        return Ok(());
+    };
+    let left = by.saturating_duration_since(Instant::now());
+    if left < took { Err(SealError::NoTime { left, took }) } else { Ok(()) }
 }
 
 /// Finishes both files.
 pub async fn seal(cx: &Context, claim: &Claim, unmounted: Unmounted) -> Result<Sealed, Failure> {
     let Unmounted { mut memory, mut ledger, work, notes } = unmounted;
+    check_time(cx, claim.writer.head())?;
+    let began = Instant::now();
     let sandbox = memory.sandbox().label().to_owned();
     let sealed = block_in_place(|| {
-        let failed = |source| SealError { what: "memory", source };
+        let failed = |source| SealError::Checks { what: "memory", source };
         let tables = memory.changes().map_err(failed)?;
         let uses = table_uses(&memory, &tables);
         let sealed = seal_memory(cx, claim, &mut memory).map_err(failed)?;
@@ -64,12 +101,12 @@ pub async fn seal(cx: &Context, claim: &Claim, unmounted: Unmounted) -> Result<S
         report.memory =
             Some(MemoryReport { tables: Some(sealed.tables), size: sealed.size, ..claim.memory_report() });
         let left = seal_ledger(cx, ledger_end(cx, claim, &work, &report), &mut ledger, &uses)
-            .map_err(|source| SealError { what: "ledger", source })?;
+            .map_err(|source| SealError::Checks { what: "ledger", source })?;
         ledger.close();
         Ok::<_, SealError>((sealed, tables, left))
     });
     let (memory, tables, left) = sealed?;
-    Ok(Sealed { kind: work.kind, work, memory, tables, sandbox, notes, left })
+    Ok(Sealed { kind: work.kind, began, work, memory, tables, sandbox, notes, left })
 }
 
 fn seal_memory(

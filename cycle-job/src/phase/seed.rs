@@ -19,7 +19,7 @@ use tokio::task::block_in_place;
 
 use crate::context::Context;
 use crate::executor::model::files;
-use crate::failure::{Classified, Failure};
+use crate::failure::{Classified, Failure, worker_class};
 use crate::phase::acquire::{Claim, store_class};
 use crate::phase::ingest::begin;
 use crate::phase::persist::{PersistError, pack, retention};
@@ -95,17 +95,14 @@ impl Classified for SeedError {
             Self::NoMemory { .. } => FailureClass::SeedMissing,
             Self::Unknown(_) => FailureClass::SnapshotMissing,
             Self::Blob { source, .. } => store_class(source),
-            Self::Head { source, .. } => match &**source {
-                ReadHeadError::Store(e) => store_class(e),
-                ReadHeadError::Head(_) => FailureClass::UnknownVersion,
-            },
+            Self::Head { source, .. } => source.class(FailureClass::StoreRefused),
             // The other agent went on meanwhile: its next HEAD names what there is now.
             Self::Unsound { source, .. } if matches!(**source, RestoreError::Fenced { .. }) => {
                 FailureClass::RestoreFailed
             }
             Self::Unsound { source, .. } => source.class(),
             Self::Restore(source) => source.class(),
-            Self::Engine(_) => FailureClass::WorkerCrashed,
+            Self::Engine(e) => worker_class(e, FailureClass::WorkerCrashed),
             Self::Persist(source) => source.class(),
         }
     }

@@ -5,7 +5,7 @@ use cicada_memory::{LedgerWorker, MemoryWorker, WorkerError};
 use tokio::task::block_in_place;
 
 use crate::executor::Work;
-use crate::failure::{Classified, Failure};
+use crate::failure::{Classified, Failure, worker_class};
 use crate::phase::write_back::{Notes, WrittenBack};
 
 /// Only the agent's own tables are left in the memory. The one state that can be sealed.
@@ -23,7 +23,10 @@ pub struct UnmountError(#[from] WorkerError);
 
 impl Classified for UnmountError {
     fn class(&self) -> FailureClass {
-        FailureClass::EphemeralResidue
+        // A worker that is gone has said nothing about what was left.
+        let is_told = self.0.fault().is_some();
+        let otherwise = if is_told { FailureClass::EphemeralResidue } else { FailureClass::WorkerCrashed };
+        worker_class(&self.0, otherwise)
     }
 }
 

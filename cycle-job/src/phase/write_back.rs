@@ -8,7 +8,7 @@ use tokio::task::block_in_place;
 
 use crate::context::Context;
 use crate::executor::Work;
-use crate::failure::{Classified, Failure};
+use crate::failure::{Classified, Failure, worker_class};
 use crate::phase::execute::Executed;
 
 /// The mounts have nothing more to say.
@@ -49,7 +49,7 @@ pub struct WriteBackError(#[from] WorkerError);
 
 impl Classified for WriteBackError {
     fn class(&self) -> FailureClass {
-        FailureClass::SqlitePersistenceFailed
+        worker_class(&self.0, FailureClass::SqlitePersistenceFailed)
     }
 }
 

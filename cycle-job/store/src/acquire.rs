@@ -133,15 +133,15 @@ pub enum AcquireError {
         /// What accepts its loss.
         token: String,
     },
-    /// HEAD is older than the operator has seen it.
+    /// HEAD is older than it was seen, or than what lies beside it.
     #[error(
-        "the store was rolled back: HEAD is at {found}, expected was {expected}; restore the bucket, or accept \
-         the loss with cicada.dev/accept-memory-loss: {token}"
+        "the store was rolled back: put the newer HEAD.json back (cicadactl verify tells more), or accept the loss \
+         with cicada.dev/accept-memory-loss: {token}; HEAD is at {found}, {expected}"
     )]
     RolledBack {
         /// Epoch and snapshot in HEAD.
         found: String,
-        /// Epoch and snapshot that were seen before.
+        /// What speaks for a later one.
         expected: String,
         /// What accepts the loss.
         token: String,
@@ -189,10 +189,8 @@ impl AcquireError {
             Self::RolledBack { .. } => FailureClass::StoreRolledBack,
             Self::AttemptsExhausted => FailureClass::AttemptsExhausted,
             Self::Deleted { .. } | Self::Held { .. } => FailureClass::PersistFenced,
-            Self::Read(ReadHeadError::Head(_)) => FailureClass::UnknownVersion,
-            Self::Read(ReadHeadError::Store(error)) | Self::Store(error) => {
-                error.class(FailureClass::StoreRefused)
-            }
+            Self::Read(error) => error.class(FailureClass::StoreRefused),
+            Self::Store(error) => error.class(FailureClass::StoreRefused),
             Self::Outrun | Self::Unclear(_) => FailureClass::StoreUnavailable,
         }
     }
@@ -202,20 +200,19 @@ impl AgentStore {
     /// Takes the memory for one cycle. Before the first HEAD is made in a bucket, the bucket is probed.
     pub async fn acquire(&self, request: AcquireRequest) -> Result<Acquisition, AcquireError> {
         for _ in 0..LOST_MAX {
-            let seen = self.read_head().await?;
-            let decision = match &seen {
-                Some(seen) => decide(Some(&seen.head), &[], &request),
-                None => decide(None, &self.snapshot_ids().await?, &request),
-            };
+            let (seen, ids) = tokio::join!(self.read_head(), self.snapshot_ids());
+            let (seen, ids) = (seen?, ids?);
+            let decision = decide(seen.as_ref().map(|seen| &seen.head), &ids, &request);
             let (mut head, start, attempt, adopted) = match decision {
                 Ok(Decision::Take { head, start, attempt, adopted }) => (*head, start, attempt, adopted),
                 Ok(Decision::AlreadyHandled) => match seen {
                     Some(seen) => return Ok(Acquisition::AlreadyHandled(Box::new(seen))),
                     None => return Err(AcquireError::Outrun),
                 },
-                // Another writer may have made HEAD and a snapshot between the look at HEAD and the listing.
-                Err(AcquireError::MemoryMissing { .. })
-                    if seen.is_none() && self.read_head().await?.is_some() =>
+                // Another writer may have raised HEAD and uploaded between the look at HEAD and the listing.
+                Err(AcquireError::MemoryMissing { .. } | AcquireError::RolledBack { .. })
+                    if self.read_head().await?.map(|now| now.etag)
+                        != seen.as_ref().map(|at| at.etag.clone()) =>
                 {
                     continue;
                 }

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use cicada_contract::FailureClass;
 use rand::Rng;
 
 use crate::{
@@ -54,6 +55,14 @@ impl ReadHeadError {
     /// True if the same call may work later.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_retryable())
+    }
+
+    /// What a cycle that can't go on because of it reports; `otherwise` as for [`StoreError::class`].
+    pub fn class(&self, otherwise: FailureClass) -> FailureClass {
+        match self {
+            Self::Store(error) => error.class(otherwise),
+            Self::Head(error) => error.class(),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-use crate::head::ArchiveRef;
+use crate::{head::ArchiveRef, store::is_no_room};
 
 /// Level 3: higher ones cost more processor time than they save in upload time on SQLite files.
 pub(crate) const LEVEL: i32 = 3;
@@ -67,7 +67,7 @@ pub struct PackError {
 impl PackError {
     /// True if the local disk is full.
     pub fn is_disk_full(&self) -> bool {
-        self.source.kind() == io::ErrorKind::StorageFull
+        is_no_room(&self.source)
     }
 
     /// Packing fails for reasons of this machine; the same call would fail again.

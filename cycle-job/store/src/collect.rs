@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     agent_store::{AgentStore, HEAD_KEY, HeadAt, ReadHeadError, SNAPSHOTS},
-    files::BLOBS,
+    files::{BLOBS, blob_epoch},
     head::{Head, order},
     probe::PROBE,
     publish::Writer,
@@ -102,7 +102,7 @@ pub fn collectable(
         .flat_map(|dropped| dropped.keys.iter().map(String::as_str))
         .collect();
     let may_go = |epoch: u64| epoch < head.epoch || (own && epoch == head.epoch);
-    // A blob goes when every listed snapshot was made by the cycle that dropped it, or later: then no
+    // A blob whose cycle published no result was never in a ledger that is listed. Another goes when every listed snapshot was made by the cycle that dropped it, or later: then no
     // listed ledger points to it any more.
     let oldest =
         head.snapshots.iter().filter_map(|snapshot| order(&snapshot.id)).map(|(epoch, _)| epoch).min();
@@ -122,7 +122,8 @@ pub fn collectable(
             }
             garbage && !read.contains(key)
         } else if key.starts_with(BLOBS) {
-            dropped_blobs.contains(key)
+            let abandoned = blob_epoch(key).is_some_and(|epoch| head.is_abandoned(epoch) && may_go(epoch));
+            abandoned || dropped_blobs.contains(key)
         } else if key.starts_with(EXPORTS) {
             now.duration_since(object.modified) > EXPORTS_KEPT
         } else if key.starts_with(PROBE) {
@@ -317,6 +318,24 @@ mod tests {
         assert_eq!(keys(&listing, &head, &blobs, false, at(0)), ["blobs/1-a", "blobs/1-b"]);
         let empty = crate::head::tests::head(6, vec![]);
         assert_eq!(keys(&listing, &empty, &blobs, true, at(0)), [""; 0]);
+    }
+
+    #[test]
+    fn a_blob_whose_cycle_published_nothing_goes_when_it_is_fenced() {
+        let mut head = head(7, vec![snapshot("4-1-aa", SnapshotKind::Final, "c")]);
+        head.abandoned = vec![5, 7];
+        let listing = ["blobs/4-a", "blobs/5-a", "blobs/5-b", "blobs/6-a", "blobs/7-a", "blobs/x-5"];
+        assert_eq!(keys(&listing, &head, &[], false, at(0)), ["blobs/5-a", "blobs/5-b"]);
+        let seeded_from = Some(crate::head::SeededFrom {
+            namespace: "shop".into(),
+            name: "other".into(),
+            snapshot: "9-1-aa".into(),
+            at: at(0),
+        });
+        let seeded = Head { seeded_from, ..head.clone() };
+        assert_eq!(keys(&listing, &seeded, &[], false, at(0)), [""; 0], "keys with another agent's epochs");
+        let empty = Head { snapshots: vec![], ..head };
+        assert_eq!(keys(&listing, &empty, &[], false, at(0)), ["blobs/5-a", "blobs/5-b"]);
     }
 
     #[test]

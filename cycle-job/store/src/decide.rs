@@ -26,8 +26,8 @@ pub enum Decision {
     AlreadyHandled,
 }
 
-/// Decides about a memory from its HEAD and, where there is none, from the ids of snapshots whose objects
-/// exist all the same.
+/// Decides about a memory from its HEAD and from the ids of snapshots whose objects exist, whether HEAD names
+/// them or not.
 pub fn decide(
     head: Option<&Head>,
     snapshot_ids: &[String],
@@ -36,8 +36,8 @@ pub fn decide(
     match head {
         None => without_head(snapshot_ids, request),
         Some(head) => match head.deleted_at {
-            Some(at) => after_deletion(head, at, request),
-            None => with_head(head, request),
+            Some(at) => after_deletion(head, at, snapshot_ids, request),
+            None => with_head(head, snapshot_ids, request),
         },
     }
 }
@@ -62,7 +62,12 @@ fn without_head(snapshot_ids: &[String], request: &AcquireRequest) -> Result<Dec
     Ok(empty(used + 1, request))
 }
 
-fn after_deletion(head: &Head, at: Timestamp, request: &AcquireRequest) -> Result<Decision, AcquireError> {
+fn after_deletion(
+    head: &Head,
+    at: Timestamp,
+    snapshot_ids: &[String],
+    request: &AcquireRequest,
+) -> Result<Decision, AcquireError> {
     // A late attempt of the agent that was deleted must not bring its memory back to life.
     let same_object = !head.owner.uid.is_empty() && head.owner.uid == request.owner.uid;
     if same_object {
@@ -74,12 +79,20 @@ fn after_deletion(head: &Head, at: Timestamp, request: &AcquireRequest) -> Resul
         let found = format!("snapshot {snapshot} was expected and the store has a tombstone of {at}");
         return Err(AcquireError::MemoryMissing { found, token: snapshot.clone() });
     }
-    Ok(empty(head.epoch.max(request.expect.epoch.unwrap_or(0)) + 1, request))
+    // What status expects of a memory that was deleted says nothing about the tombstone's age.
+    let evidence = newer(head, snapshot_ids);
+    check_rollback(head, evidence.into_iter().collect(), request)?;
+    Ok(empty(above(head, snapshot_ids, request), request))
 }
 
-fn with_head(head: &Head, request: &AcquireRequest) -> Result<Decision, AcquireError> {
+fn with_head(
+    head: &Head,
+    snapshot_ids: &[String],
+    request: &AcquireRequest,
+) -> Result<Decision, AcquireError> {
     check_owner(&head.owner, request)?;
-    check_rollback(head, request)?;
+    let evidence = expected(head, request).into_iter().chain(newer(head, snapshot_ids)).collect();
+    check_rollback(head, evidence, request)?;
     let own = head.newest_of(&request.cycle);
     let has_ended = head.has_ended(&request.cycle);
     if !has_ended && is_handled(head, request) {
@@ -110,7 +123,8 @@ fn with_head(head: &Head, request: &AcquireRequest) -> Result<Decision, AcquireE
         (Some(current), _) => Start::Current(current.clone()),
     };
     let mut next = head.clone();
-    next.epoch = head.epoch.max(request.expect.epoch.unwrap_or(0)) + 1;
+    next.close_epoch();
+    next.epoch = above(head, snapshot_ids, request);
     next.owner = known_owner(&head.owner, request);
     let adopted = !head.owner.uid.is_empty() && head.owner.uid != next.owner.uid;
     hold(&mut next, request, attempt);
@@ -144,32 +158,59 @@ fn check_owner(owner: &HeadOwner, request: &AcquireRequest) -> Result<(), Acquir
     Ok(())
 }
 
-/// A HEAD below what was seen: a bucket restored from a backup, or another bucket under the same name.
-fn check_rollback(head: &Head, request: &AcquireRequest) -> Result<(), AcquireError> {
+/// What speaks for a later HEAD than the one found: in words, and as the token that accepts the loss.
+struct Evidence {
+    words: String,
+    token: String,
+}
+
+/// A HEAD that is not what was seen: an older one was put back by hand, a bucket restored from a backup, or
+/// another bucket stands under the same name. A person may accept it, by any of the tokens.
+fn check_rollback(
+    head: &Head,
+    evidence: Vec<Evidence>,
+    request: &AcquireRequest,
+) -> Result<(), AcquireError> {
+    let accepted = request.accept_memory_loss.as_ref();
+    if evidence.iter().any(|found| Some(&found.token) == accepted) {
+        return Ok(());
+    }
+    let Some(Evidence { words, token }) = evidence.into_iter().next() else { return Ok(()) };
+    let found = state(Some(head.epoch), head.current.as_deref());
+    Err(AcquireError::RolledBack { found, expected: words, token })
+}
+
+/// HEAD is below what the operator (or `local`) has seen of it.
+fn expected(head: &Head, request: &AcquireRequest) -> Option<Evidence> {
     let expect = &request.expect;
     let older_epoch = expect.epoch.is_some_and(|epoch| head.epoch < epoch);
     let older_snapshot = expect.snapshot.as_deref().is_some_and(|expected| {
         order(expected).is_some() && head.current.as_deref().and_then(order) < order(expected)
     });
-    if !older_epoch && !older_snapshot {
-        return Ok(());
-    }
-    let show = |epoch: Option<u64>, snapshot: Option<&str>| {
-        format!(
-            "epoch {}, snapshot {}",
-            epoch.map_or_else(|| "unknown".into(), |epoch| epoch.to_string()),
-            snapshot.unwrap_or("none")
-        )
-    };
-    let token = expect.snapshot.clone().unwrap_or_else(|| format!("epoch-{}", expect.epoch.unwrap_or(0)));
-    if request.accept_memory_loss.as_ref() == Some(&token) {
-        return Ok(());
-    }
-    Err(AcquireError::RolledBack {
-        found: show(Some(head.epoch), head.current.as_deref()),
-        expected: show(expect.epoch, expect.snapshot.as_deref()),
-        token,
+    (older_epoch || older_snapshot).then(|| Evidence {
+        words: format!("expected was {}", state(expect.epoch, expect.snapshot.as_deref())),
+        token: expect.snapshot.clone().unwrap_or_else(|| format!("epoch-{}", expect.epoch.unwrap_or(0))),
     })
+}
+
+/// HEAD is below what it lists itself or what lies beside it.
+fn newer(head: &Head, snapshot_ids: &[String]) -> Option<Evidence> {
+    let newer = head.newer(snapshot_ids.iter().map(String::as_str))?;
+    Some(Evidence { words: format!("and snapshot {newer} is of a later epoch"), token: newer.to_owned() })
+}
+
+/// An epoch that no pod and no archive's key has ever carried.
+fn above(head: &Head, snapshot_ids: &[String], request: &AcquireRequest) -> u64 {
+    let newer = head.newer(snapshot_ids.iter().map(String::as_str)).and_then(order);
+    head.epoch.max(request.expect.epoch.unwrap_or(0)).max(newer.map_or(0, |(epoch, _)| epoch)) + 1
+}
+
+fn state(epoch: Option<u64>, snapshot: Option<&str>) -> String {
+    format!(
+        "epoch {}, snapshot {}",
+        epoch.map_or_else(|| "unknown".into(), |epoch| epoch.to_string()),
+        snapshot.unwrap_or("none")
+    )
 }
 
 fn is_handled(head: &Head, request: &AcquireRequest) -> bool {
@@ -207,6 +248,8 @@ fn empty(epoch: u64, request: &AcquireRequest) -> Decision {
         dropped: vec![],
         handled: vec![],
         ended: vec![],
+        abandoned: vec![],
+        persist_ms: None,
         applied_restore: None,
         seeded_from: None,
         published: 0,
@@ -282,6 +325,41 @@ mod tests {
             // Above everything that was ever used, so that no old pod can meet its own epoch again.
             assert_eq!(taken(decide(Some(&known), &[], &request)).0.epoch, epoch.unwrap_or(0).max(5) + 1);
         }
+    }
+
+    #[test]
+    fn an_older_head_beside_newer_snapshots_is_a_rollback() {
+        let known = head(5, vec![snapshot("5-2-aa", SnapshotKind::Final, "x")]);
+        let lowered = Head { epoch: 4, ..known.clone() };
+        let owner = HeadOwner { uid: "agent-0".into(), ..known.owner.clone() };
+        let tombstone = Head { deleted_at: Some(at(0)), owner, ..head(5, vec![]) };
+        let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
+        let later = ids(&["5-2-aa", "9-1-bb", "12-3-cc"]);
+        assert!(
+            decide(Some(&known), &ids(&["5-9-zz"]), &request("c")).is_ok(),
+            "a killed pod's, of this epoch"
+        );
+        for (head, ids, newest, next) in [
+            (&known, &later, "12-3-cc", 13),
+            (&lowered, &ids(&["5-9-zz"]), "5-9-zz", 6),
+            (&lowered, &ids(&[]), "5-2-aa", 6),
+            (&tombstone, &later, "12-3-cc", 13),
+        ] {
+            let error = decide(Some(head), ids, &request("c")).unwrap_err();
+            assert_eq!(error.class(), cicada_contract::FailureClass::StoreRolledBack);
+            let text = error.to_string();
+            assert!(text.contains(&format!("accept-memory-loss: {newest}")), "{text}");
+            assert!(text.contains("cicadactl verify"), "{text}");
+            let accepted = AcquireRequest { accept_memory_loss: Some(newest.into()), ..request("c") };
+            let taken = taken(decide(Some(head), ids, &accepted)).0;
+            assert_eq!(taken.epoch, next, "above all that was ever used");
+        }
+        // What status expected and what lies there differ: one word of a person is enough for both.
+        let expecting = AcquireRequest {
+            accept_memory_loss: Some("9-1-bb".into()),
+            ..expecting(Some(9), Some("9-1-bb"))
+        };
+        assert_eq!(taken(decide(Some(&known), &later, &expecting)).0.epoch, 13);
     }
 
     #[test]

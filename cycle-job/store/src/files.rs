@@ -9,12 +9,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     agent_store::AgentStore,
-    store::{Condition, Downloaded, Result, StoreError, check_key},
+    store::{Condition, Downloaded, ObjectMeta, Result, StoreError, check_key},
 };
 
 const FILES: &str = "files/";
 pub(crate) const BLOBS: &str = "blobs/";
 const USAGE: &str = "usage/";
+
+/// The epoch in a blob's key below the agent's prefix: of the cycle that made it.
+pub fn blob_epoch(key: &str) -> Option<u64> {
+    key.strip_prefix(BLOBS)?.split_once('-')?.0.parse().ok()
+}
 
 /// A file that a person put into the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +44,17 @@ pub struct AttemptUsage {
     pub started_at: Timestamp,
     /// So far.
     pub usage: Usage,
+}
+
+/// An attempt whose spend the store has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsageEntry {
+    /// UID of the cycle.
+    pub cycle: String,
+    /// Epoch of the attempt.
+    pub epoch: u64,
+    /// When it was last told, by the store's clock.
+    pub modified: Timestamp,
 }
 
 impl AgentStore {
@@ -104,25 +120,32 @@ impl AgentStore {
         self.store().put(&key, bytes, Condition::Any).await.map(|_| ())
     }
 
-    /// What attempts have left behind, ended or killed.
-    pub async fn list_usage(&self) -> Result<Vec<AttemptUsage>> {
-        let mut found = vec![];
-        for object in self.store().list(&self.key(USAGE)).await? {
-            match self.store().get(&object.key).await {
-                Ok(read) => match serde_json::from_slice(&read.bytes) {
-                    Ok(usage) => found.push(usage),
-                    Err(_) => tracing::warn!(key = object.key, "an attempt's usage can't be decoded"),
-                },
-                Err(StoreError::NotFound { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(found)
+    /// Attempts that have told their spend, ended or killed.
+    pub async fn list_usage(&self) -> Result<Vec<UsageEntry>> {
+        let objects = self.store().list(&self.key(USAGE)).await?;
+        let entry = |object: ObjectMeta| {
+            let (cycle, name) = self.relative(&object.key).strip_prefix(USAGE)?.rsplit_once('/')?;
+            let epoch = name.strip_suffix(".json")?.parse().ok()?;
+            Some(UsageEntry { cycle: cycle.to_owned(), epoch, modified: object.modified })
+        };
+        Ok(objects.into_iter().filter_map(entry).collect())
     }
 
-    /// Removes an attempt's usage that a published ledger has counted.
-    pub async fn delete_usage(&self, cycle: &str, epoch: u64) -> Result<()> {
-        self.store().delete(&self.usage_key(cycle, epoch)).await
+    /// What an attempt has spent; None if it can't be decoded or is gone.
+    pub async fn get_usage(&self, entry: &UsageEntry) -> Result<Option<AttemptUsage>> {
+        let key = self.usage_key(&entry.cycle, entry.epoch);
+        match self.store().get(&key).await {
+            Ok(read) => Ok(serde_json::from_slice(&read.bytes)
+                .inspect_err(|_| tracing::warn!(key, "an attempt's usage can't be decoded"))
+                .ok()),
+            Err(StoreError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes an attempt's usage of which nobody asks any more.
+    pub async fn delete_usage(&self, entry: &UsageEntry) -> Result<()> {
+        self.store().delete(&self.usage_key(&entry.cycle, entry.epoch)).await
     }
 
     fn usage_key(&self, cycle: &str, epoch: u64) -> String {

@@ -10,7 +10,10 @@ mod snapshot;
 
 use std::collections::BTreeMap;
 
-use cicada_contract::plan::{CycleIdentity, Owner};
+use cicada_contract::{
+    FailureClass,
+    plan::{CycleIdentity, Owner},
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +30,9 @@ pub const HANDLED_MAX: usize = 1_000;
 
 /// Ended cycles that are remembered: more than may have a pod that still runs.
 pub const ENDED_MAX: usize = 100;
+
+/// Epochs without a result that are remembered: more than there are failures in a row before an agent pauses.
+pub const ABANDONED_MAX: usize = 100;
 
 /// Fields that this release does not know.
 type Unknown = BTreeMap<String, serde_json::Value>;
@@ -75,6 +81,14 @@ pub struct Head {
     /// attempt of one of them executes nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended: Vec<String>,
+    /// Earlier epochs in which no result was published, oldest first, at most [`ABANDONED_MAX`]: what their
+    /// cycles put beside the snapshots is named by nobody.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub abandoned: Vec<u64>,
+    /// How long the newest persist of a changed memory took, from the end of the work to the write of HEAD, in
+    /// milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persist_ms: Option<u64>,
     /// Restore request that was carried out last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_restore: Option<AppliedRestore>,
@@ -210,8 +224,32 @@ pub enum HeadError {
         found: u64,
     },
     /// Not JSON, or not of this shape.
-    #[error("HEAD can't be read; restore it from the bucket's versions or a backup")]
-    Unreadable(#[source] serde_json::Error),
+    #[error(
+        "HEAD.json is damaged ({size} bytes that are no HEAD): put it back from the bucket's versions or a backup; \
+         the snapshots beside it are untouched"
+    )]
+    Damaged {
+        /// Its bytes.
+        size: usize,
+        /// What the parser said.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+impl HeadError {
+    /// What a cycle reports that can't go on because of it.
+    pub fn class(&self) -> FailureClass {
+        match self {
+            Self::Version { .. } => FailureClass::UnknownVersion,
+            Self::Damaged { .. } => FailureClass::HeadCorrupt,
+        }
+    }
+
+    /// HEAD does not mend itself.
+    pub fn is_retryable(&self) -> bool {
+        false
+    }
 }
 
 #[derive(Deserialize)]
@@ -222,11 +260,12 @@ struct Version {
 impl Head {
     /// Reads HEAD's bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, HeadError> {
-        let Version { version: found } = serde_json::from_slice(bytes).map_err(HeadError::Unreadable)?;
+        let damaged = |source| HeadError::Damaged { size: bytes.len(), source };
+        let Version { version: found } = serde_json::from_slice(bytes).map_err(damaged)?;
         if !(u64::from(HEAD_VERSION)..=u64::from(HEAD_VERSION_DELTAS)).contains(&found) {
             return Err(HeadError::Version { found });
         }
-        let mut head: Self = serde_json::from_slice(bytes).map_err(HeadError::Unreadable)?;
+        let mut head: Self = serde_json::from_slice(bytes).map_err(damaged)?;
         head.link();
         Ok(head)
     }
@@ -252,6 +291,33 @@ impl Head {
     /// The newest listed snapshot that a cycle wrote.
     pub fn newest_of(&self, cycle: &CycleIdentity) -> Option<&Snapshot> {
         self.snapshots.iter().rev().find(|snapshot| snapshot.cycle.uid == cycle.uid)
+    }
+
+    /// The newest snapshot of an epoch above this HEAD's own, among those that it lists and those `found` in the
+    /// store. An epoch is raised in HEAD before anything is uploaded under it, so there is one only where an
+    /// older HEAD was put back. HEAD must have been read after `found` was listed.
+    pub fn newer<'a>(&'a self, found: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+        let listed = self.snapshots.iter().map(|snapshot| snapshot.id.as_str());
+        let above = |id: &&str| order(id).is_some_and(|(epoch, _)| epoch > self.epoch);
+        listed.chain(found).filter(above).max_by_key(|id| order(id))
+    }
+
+    /// True if what a cycle of this epoch put beside the snapshots is named by nobody. Of a memory that began as
+    /// another agent's nothing is: the keys that it took over have that agent's epochs.
+    pub fn is_abandoned(&self, epoch: u64) -> bool {
+        self.seeded_from.is_none() && self.abandoned.contains(&epoch)
+    }
+
+    /// Remembers, before the epoch is raised, whether a result was published in it. From the raise on it can't be.
+    pub(crate) fn close_epoch(&mut self) {
+        let is_result = |snapshot: &Snapshot| {
+            snapshot.kind.is_counted() && order(&snapshot.id).is_some_and(|(epoch, _)| epoch == self.epoch)
+        };
+        if !self.snapshots.iter().any(is_result) {
+            self.abandoned.push(self.epoch);
+            let surplus = self.abandoned.len().saturating_sub(ABANDONED_MAX);
+            self.abandoned.drain(..surplus);
+        }
     }
 
     /// True if the memory was purged.
@@ -350,6 +416,8 @@ pub(crate) mod tests {
             dropped: vec![],
             handled: vec![],
             ended: vec![],
+            abandoned: vec![],
+            persist_ms: None,
             applied_restore: None,
             seeded_from: None,
             published: 0,
@@ -367,7 +435,9 @@ pub(crate) mod tests {
             assert!(matches!(Head::parse(text.as_bytes()), Err(HeadError::Version { .. })), "{text}");
         }
         for text in ["", "{}", "null", r#"{"version":1}"#, r#"{"version":"1"}"#] {
-            assert!(matches!(Head::parse(text.as_bytes()), Err(HeadError::Unreadable(_))), "{text}");
+            let error = Head::parse(text.as_bytes()).unwrap_err();
+            assert_eq!(error.class(), FailureClass::HeadCorrupt, "{text}: {error}");
+            assert!(error.to_string().contains("put it back"), "{error}");
         }
     }
 
@@ -403,6 +473,33 @@ pub(crate) mod tests {
         }
         assert!(!head.has_ended(&cycle("c0")) && head.has_ended(&cycle("c1")));
         assert_eq!(head.ended.len(), ENDED_MAX);
+    }
+
+    #[test]
+    fn an_epoch_without_a_result_is_remembered_when_the_next_begins() {
+        let mut head = head(3, vec![snapshot("3-1-aa", SnapshotKind::Final, "c")]);
+        head.close_epoch();
+        assert_eq!(head.abandoned, [0; 0]);
+        for (epoch, kind) in [(4, SnapshotKind::Checkpoint), (5, SnapshotKind::Failed)] {
+            head.epoch = epoch;
+            head.snapshots.push(snapshot(&format!("{epoch}-1-aa"), kind, "c"));
+            head.close_epoch();
+        }
+        assert_eq!(head.abandoned, [4, 5]);
+        for epoch in 0..=ABANDONED_MAX {
+            head.epoch = 10 + epoch as u64;
+            head.close_epoch();
+        }
+        assert_eq!((head.abandoned.len(), head.abandoned[0]), (ABANDONED_MAX, 11));
+    }
+
+    #[test]
+    fn a_head_is_older_than_every_snapshot_of_a_later_epoch() {
+        let head = head(5, vec![snapshot("5-1-aa", SnapshotKind::Final, "c")]);
+        assert_eq!(head.newer(["5-9-zz", "4-1-bb", "strange"]), None);
+        assert_eq!(head.newer(["6-1-bb", "10-1-cc", "9-2-dd"]), Some("10-1-cc"));
+        let lowered = Head { epoch: 4, ..head };
+        assert_eq!(lowered.newer([]), Some("5-1-aa"));
     }
 
     #[test]

@@ -99,7 +99,10 @@ impl Writer {
             restored_from: request.restored_from.clone(),
             unknown: std::collections::BTreeMap::new(),
         };
-        let next = with_snapshot(&self.head, snapshot.clone(), &request);
+        let mut next = with_snapshot(&self.head, snapshot.clone(), &request);
+        if let (Some(began), Archive::New(_)) = (request.began, &request.memory) {
+            next.persist_ms = u64::try_from(began.elapsed().as_millis()).ok();
+        }
         retried |= self.replace(next, request.now).await?;
         Ok(Published { snapshot, epoch: self.head.epoch, uploaded, retried })
     }
@@ -134,6 +137,7 @@ impl Writer {
             dropped: vec![],
             handled: vec![],
             ended: vec![],
+            abandoned: vec![],
             ..self.head.clone()
         };
         self.replace(next, now).await.map(|_| ())

@@ -246,6 +246,15 @@ pub enum StoreError {
         #[source]
         source: std::io::Error,
     },
+    /// The disk that the store itself lies on is full. Nothing was written.
+    #[error("the store's disk has no room for `{key}`: make room there")]
+    NoRoom {
+        /// Key or prefix.
+        key: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
     /// The server refused for a reason that no retry changes.
     #[error("the store refused {operation} of `{key}`: {code}")]
     Refused {
@@ -277,9 +286,13 @@ impl StoreError {
         matches!(self, Self::NotFound { .. })
     }
 
-    /// True if the local disk is full.
+    /// True if a disk is full: this machine's, or that of a store in a directory.
     pub fn is_disk_full(&self) -> bool {
-        matches!(self, Self::LocalFile { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
+        match self {
+            Self::LocalFile { source, .. } => is_no_room(source),
+            Self::NoRoom { .. } => true,
+            _ => false,
+        }
     }
 
     /// What a cycle that can't go on because of this error reports. `otherwise` is the class of the
@@ -296,6 +309,11 @@ impl StoreError {
             _ => otherwise,
         }
     }
+}
+
+/// True if an error says that there is no room on a disk.
+pub(crate) fn is_no_room(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
 /// Refuses keys that some store can't hold: absolute, empty or dotted parts, control characters, too long.
@@ -364,7 +382,11 @@ mod tests {
         assert_eq!(refusal.class(FailureClass::RestoreFailed), FailureClass::StoreRefused);
         let gone = StoreError::NotFound { key: "k".into() };
         assert_eq!(gone.class(FailureClass::RestoreFailed), FailureClass::RestoreFailed);
-        let full = StoreError::LocalFile { path: "x".into(), source: std::io::ErrorKind::StorageFull.into() };
-        assert_eq!(full.class(FailureClass::RestoreFailed), FailureClass::DiskBudget);
+        let source = || std::io::ErrorKind::StorageFull.into();
+        let local = StoreError::LocalFile { path: "x".into(), source: source() };
+        for full in [local, StoreError::NoRoom { key: "k".into(), source: source() }] {
+            assert_eq!(full.class(FailureClass::RestoreFailed), FailureClass::DiskBudget);
+            assert!(!full.is_unclear(), "{full}");
+        }
     }
 }

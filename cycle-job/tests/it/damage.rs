@@ -129,8 +129,7 @@ async fn a_delivery_falls_back_as_a_cycle_does() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_archives_have_their_class_and_the_memory_stays() {
     let (mut agent, _) = grown(2).await;
-    let (mut other, _) = grown(1).await;
-    other.config.owner.name = "other".into();
+    let (other, _) = grown(1).await;
     let head = agent.head().await;
     let archive = head.current().unwrap().memory.clone().unwrap();
     let path = agent.objects().join(&archive.key);

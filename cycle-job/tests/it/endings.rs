@@ -122,7 +122,7 @@ async fn of_a_mount_that_failed_stays_the_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_tables_that_could_not_be_removed_stays_the_failure() {
+async fn of_a_worker_that_hung_at_the_end_stays_the_failure() {
     let slow = Turn { faults: vec![Fault::Slow(3_000)], ..turn(vec![finish("done")]) };
     let server = server(vec![vec![turn(vec![sql("INSERT INTO t VALUES (2)")]), slow]]).await;
     let (mut agent, key) = grown().await;
@@ -136,8 +136,8 @@ async fn of_tables_that_could_not_be_removed_stays_the_failure() {
     let worker = workers(child.id())["memory"];
     std::process::Command::new("kill").args(["-STOP", &worker.to_string()]).status().unwrap();
     let report = agent.end(child).await;
-    assert_eq!(report.class, Some(FailureClass::EphemeralResidue), "{report:?}\n{}", agent.log());
-    nothing_but_the_failure(&agent, &key, FailureClass::EphemeralResidue).await;
+    assert_eq!(report.class, Some(FailureClass::WorkerCrashed), "{report:?}\n{}", agent.log());
+    nothing_but_the_failure(&agent, &key, FailureClass::WorkerCrashed).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -225,6 +225,69 @@ async fn out_of_grace_head_stays_as_it_was() {
     assert!(report.message.contains("terminationGracePeriodSeconds"), "{report:?}");
     assert_eq!(agent.head().await, before);
     assert_eq!(agent.memory("SELECT count(*) FROM t").await, [["1"]]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_less_time_than_the_last_persist_took_nothing_is_begun() {
+    // For both: what HEAD does not know, the next cycle begins again in the same words.
+    let slow = Turn { faults: vec![Fault::Slow(60_000); 2], ..turn(vec![finish("done")]) };
+    let interrupted = vec![turn(vec![sql("INSERT INTO t VALUES (2)")]), slow];
+    let cycles = vec![vec![turn(vec![sql(GROW), finish("done")])], interrupted];
+    let server = server(cycles).await;
+    let mut agent = Agent::with_model(Provider::OpenAICompatible, &server.url);
+    agent.cycle().await;
+    let took = agent.head().await.persist_ms.unwrap();
+    assert!((1..60_000).contains(&took), "{took}");
+    agent.config.grace_seconds = Some(20);
+    for (last_took, class, rows) in
+        [(60_000, FailureClass::GraceTooShort, "1"), (took, FailureClass::Disrupted, "2")]
+    {
+        let path = agent.objects().join("HEAD.json");
+        let mut head: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        head["persistMs"] = last_took.into();
+        std::fs::write(&path, head.to_string()).unwrap();
+        let run = agent.next_run();
+        let calls = server.requests().len();
+        let child = agent.start(&run);
+        until("the second call", || server.requests().len() == calls + 2).await;
+        let (before, objects) = (agent.head().await, agent.list("snapshots/").await);
+        std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
+        let report = agent.end(child).await;
+        assert_eq!(report.class, Some(class), "{report:?}\n{}", agent.log());
+        if class == FailureClass::GraceTooShort {
+            assert!(report.message.contains("the last persist took 60000 ms"), "{report:?}");
+            assert_eq!(agent.head().await, before);
+            assert_eq!(agent.list("snapshots/").await, objects, "no upload was begun");
+        }
+        assert_eq!(agent.memory("SELECT count(*) FROM t").await, [[rows]]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_success_query_that_cannot_be_run_blocks_and_loses_nothing() {
+    let mut agent = Agent::with_sql(GROW);
+    agent.cycle().await;
+    for (query, message) in [
+        ("SELECT 1 FROM prices", "no such table: prices"),
+        ("SELECT nonsense FROM t", "no such column"),
+        ("DELETE FROM t", ""),
+        ("SELECT 1 FROM t WHERE n > 5", "returned no row"),
+    ] {
+        let before = agent.head().await.published;
+        agent.config.success = Some(query.into());
+        let report = agent.cycle().await;
+        assert_eq!((report.result, report.outcome), (CycleResult::Done, Outcome::Blocked), "{report:?}");
+        assert_eq!(report.ended_by.as_deref(), Some("success"), "{report:?}");
+        assert!(
+            report.message.starts_with("spec.success ") && report.message.contains(message),
+            "{report:?}"
+        );
+        let head = agent.head().await;
+        assert_eq!((head.published, head.current().unwrap().kind), (before + 1, SnapshotKind::Final));
+    }
+    assert_eq!(agent.memory("SELECT count(*) FROM t").await, [["5"]], "what the cycles did is kept");
+    agent.config.success = Some("SELECT 1 FROM t".into());
+    assert_eq!(agent.cycle().await.outcome, Outcome::Done);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

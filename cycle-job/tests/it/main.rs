@@ -8,6 +8,7 @@ mod damage;
 mod delete;
 mod delivery;
 mod endings;
+mod full_disk;
 mod large;
 mod matrix;
 mod mcp;
@@ -21,8 +22,10 @@ mod processes;
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests of the store")]
 mod proxy;
 mod put_back;
+mod rolled_back;
 mod safety;
 mod seed;
+mod small_disk;
 mod upgrade;
 #[path = "../../store/src/tests/versitygw.rs"]
 #[allow(dead_code, reason = "shared with the tests of the store")]

@@ -14,6 +14,8 @@ pub(crate) const NOT_FOUND: u8 = 3;
 pub(crate) const HELD: u8 = 4;
 /// Store or cluster can't be reached, or refuses the credentials.
 pub(crate) const UNREACHABLE: u8 = 5;
+/// Done, but for what was damaged and is named.
+pub(crate) const LEFT_OUT: u8 = 6;
 /// As shells say it of SIGINT.
 pub(crate) const INTERRUPTED: u8 = 130;
 

@@ -101,9 +101,7 @@ async fn try_run(cx: &Context, claim: &mut Claim, bench: Bench) -> Result<(Bench
     // The program stops now, not when the memory has been saved.
     server.stop();
     let usage = shift.spent();
-    if result.is_err() {
-        shift.meter.tell_last(cx, shift.desk.claim, &usage).await;
-    }
+    shift.meter.tell_last(cx, shift.desk.claim, &usage).await;
     cx.note_usage(&usage);
     result?;
     block_in_place(|| summary::digest(&mut shift.desk.ledger)).map_err(ModelError::from)?;

@@ -42,7 +42,7 @@ use tokio::task::block_in_place;
 use crate::context::Context;
 use crate::executor::Work;
 use crate::executor::sql::SqlExecutorError;
-use crate::failure::{Classified, Failure};
+use crate::failure::{Classified, Failure, disk_class, worker_class};
 use crate::phase::acquire::{Claim, store_class};
 use crate::phase::checkpoint::CheckpointError;
 use crate::secrets::{SecretError, SecretText, Secrets};
@@ -117,12 +117,11 @@ impl Classified for ModelError {
             Self::Provider(_) | Self::Window(_) | Self::Mcp(_) => FailureClass::ExecutorFailed,
             Self::Call(e) => e.class(),
             Self::Budget { .. } => FailureClass::BudgetExceeded,
-            Self::Worker(_) => FailureClass::WorkerCrashed,
+            Self::Worker(e) => worker_class(e, FailureClass::WorkerCrashed),
             Self::Sql(e) => e.class(),
             Self::Store(e) => store_class(e),
             Self::Checkpoint(e) => e.class(),
-            Self::File(e) if e.kind() == std::io::ErrorKind::StorageFull => FailureClass::DiskBudget,
-            Self::File(_) => FailureClass::ExecutorFailed,
+            Self::File(e) => disk_class(e, FailureClass::ExecutorFailed),
             Self::Stopped(Stop::Timeout) => FailureClass::Timeout,
             Self::Stopped(Stop::Signal) => FailureClass::Disrupted,
         }
@@ -215,10 +214,8 @@ async fn try_run(
         Err(error) => Err(error),
     };
     let usage = Usage { messages: work.desk.messages, ..work.usage.clone() };
-    if result.is_err() {
-        // However it failed: the spend is known before anything else can fail.
-        work.meter.tell_last(cx, work.desk.claim, &usage).await;
-    }
+    // However it ended: the spend is known before anything else can fail, and after a restore, too.
+    work.meter.tell_last(cx, work.desk.claim, &usage).await;
     cx.note_usage(&usage);
     let (work, told) = match result {
         Ok(end) => (finished(end, usage), told),

@@ -1,10 +1,11 @@
 //! What was spent before this attempt, and telling the store what it spends.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cicada_contract::report::Usage;
 use cicada_memory::ledger::Overview;
-use cicada_memory::{LedgerWorker, Value, WorkerError};
+use cicada_memory::{LedgerWorker, Row, WorkerError};
 use cicada_store::{AttemptUsage, StoreError};
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::block_in_place;
@@ -19,8 +20,14 @@ use crate::phase::acquire::Claim;
 const EVERY: Duration = Duration::from_secs(30);
 /// After this no budget can ask for an attempt's spend any more: a day, wherever its midnight is, and a bit.
 const FORGET_AFTER: SignedDuration = SignedDuration::from_hours(49);
+/// How far the store's clock and ours may differ.
+const CLOCKS_APART: SignedDuration = SignedDuration::from_hours(1);
+/// More attempts than an agent can make before they are forgotten.
+const ATTEMPTS_MAX: usize = 100_000;
 
-/// What the ledger knows of the day, and what attempts left behind whose ledger was never published.
+/// What the ledger knows of the day, and what attempts spent that it does not know: they were killed, or a
+/// restore, a fall back or an accepted loss has left the snapshots behind that told of them. What was spent
+/// stays spent, whatever becomes of the memory.
 pub(super) async fn spent_before(
     cx: &Context,
     claim: &Claim,
@@ -36,45 +43,42 @@ pub(super) async fn spent_before(
     };
     let now = cx.now();
     let day = day_start(now, &cx.plan.config.limits.time_zone);
-    let counted = block_in_place(|| counted(ledger))?;
-    for left in claim.store.list_usage().await? {
-        let own = left.cycle == cx.plan.run.cycle.uid;
-        if own && left.epoch == claim.writer.epoch() {
+    let counted = block_in_place(|| counted(ledger, now))?;
+    for entry in claim.store.list_usage().await? {
+        let own = entry.cycle == cx.plan.run.cycle.uid;
+        let known = counted.contains(&(entry.cycle.clone(), entry.epoch));
+        let is_of_today = entry.modified + CLOCKS_APART >= day;
+        if now.duration_since(entry.modified) > FORGET_AFTER {
+            claim.store.delete_usage(&entry).await?;
             continue;
         }
-        let known = counted.iter().any(|(uid, epoch, tokens)| {
-            *uid == left.cycle && *epoch == left.epoch && *tokens >= tokens_of(&left.usage)
-        });
+        if (own && entry.epoch == claim.writer.epoch()) || !(own || (is_of_today && !known)) {
+            continue;
+        }
+        let Some(left) = claim.store.get_usage(&entry).await? else { continue };
         if own {
             spent.cycle_model_calls += left.usage.model_calls;
             spent.cycle_tool_calls += left.usage.tool_calls;
-            spent.cycle_tokens += tokens_of(&left.usage);
+            spent.cycle_tokens += left.usage.input_tokens + left.usage.output_tokens;
         }
         if !known && left.started_at >= day {
-            spent.tokens_today += tokens_of(&left.usage);
+            spent.tokens_today += left.usage.input_tokens + left.usage.output_tokens;
             spent.cost_today += left.usage.cost;
             spent.messages_today += left.usage.messages;
-        }
-        if now.duration_since(left.started_at) > FORGET_AFTER {
-            claim.store.delete_usage(&left.cycle, left.epoch).await?;
         }
     }
     Ok(spent)
 }
 
-fn tokens_of(usage: &Usage) -> u64 {
-    usage.input_tokens + usage.output_tokens
-}
-
-/// Attempts whose spend is in the ledger: UID, epoch, tokens.
-fn counted(ledger: &mut LedgerWorker) -> Result<Vec<(String, u64, u64)>, WorkerError> {
-    let rows = ledger.query("SELECT uid, epoch, input_tokens + output_tokens FROM cycles WHERE ended_at IS NOT NULL ORDER BY started_at DESC", 500)?;
-    let number = |v: Option<&Value>| v.and_then(Value::as_int).map_or(0, i64::unsigned_abs);
-    Ok(rows
-        .rows
-        .iter()
-        .map(|r| (r.first().map(Value::display).unwrap_or_default(), number(r.get(1)), number(r.get(2))))
-        .collect())
+/// Attempts that have ended in the ledger, by UID and epoch: their whole spend is in it.
+fn counted(ledger: &mut LedgerWorker, now: Timestamp) -> Result<BTreeSet<(String, u64)>, WorkerError> {
+    let since = now - FORGET_AFTER;
+    let sql = format!(
+        "SELECT uid, epoch FROM cycles WHERE ended_at IS NOT NULL AND started_at >= '{since}' ORDER BY started_at DESC"
+    );
+    let rows = ledger.query(&sql, ATTEMPTS_MAX)?;
+    let attempt = |row: &Row| Some((row.first()?.display(), row.get(1)?.as_int()?.unsigned_abs()));
+    Ok(rows.rows.iter().filter_map(attempt).collect())
 }
 
 fn day_start(now: Timestamp, time_zone: &str) -> Timestamp {
@@ -82,7 +86,7 @@ fn day_start(now: Timestamp, time_zone: &str) -> Timestamp {
     now.to_zoned(zone).start_of_day().map_or(now, |z| z.timestamp())
 }
 
-/// Keeps the store informed, so that an attempt that is killed is counted.
+/// Keeps the store informed, so that an attempt is counted that is killed, or whose snapshot is left behind.
 pub(in crate::executor) struct Meter {
     started_at: Timestamp,
     written: Option<Instant>,
@@ -122,7 +126,8 @@ impl Meter {
         result
     }
 
-    /// The last word of work that failed. A store that does not take it changes nothing about the failure.
+    /// The last word of all work, before its snapshot is published. A store that does not take it changes nothing
+    /// about how the work has ended.
     pub(in crate::executor) async fn tell_last(&mut self, cx: &Context, claim: &Claim, usage: &Usage) {
         if let Err(error) = self.tell(cx, claim, usage, true).await {
             tracing::warn!(error = crate::failure::chain(&error), "could not write the attempt's spend");

@@ -8,13 +8,14 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use crate::store::{ETag, Result, StoreError};
+use crate::store::{ETag, Result, StoreError, is_no_room};
 
 pub(super) fn unavailable(operation: &'static str, key: &str, error: &io::Error) -> StoreError {
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             StoreError::NotPermitted { operation, key: key.into(), what: error.kind().to_string() }
         }
+        _ if is_no_room(error) => StoreError::NoRoom { key: key.into(), source: copy_of(error) },
         _ => StoreError::Unavailable {
             operation,
             key: key.into(),

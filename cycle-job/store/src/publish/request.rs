@@ -60,6 +60,8 @@ pub struct PublishRequest {
     pub restored_from: Option<String>,
     /// What HEAD goes on listing.
     pub retention: SnapshotRetention,
+    /// When the work of the cycle had ended and its persist began; HEAD keeps how long a changed memory took.
+    pub began: Option<Instant>,
     /// When the uploads must be done; later HEAD is not written.
     pub upload_by: Option<Instant>,
     /// The time.
@@ -80,6 +82,7 @@ impl PublishRequest {
             seeded_from: None,
             restored_from: None,
             retention: SnapshotRetention::default(),
+            began: None,
             upload_by: None,
             now,
         }

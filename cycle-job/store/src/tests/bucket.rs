@@ -169,8 +169,13 @@ async fn retention_counts_what_cycles_finished_and_never_drops_the_current() {
 }
 
 async fn publish(bench: &Bench, cycle: &str, text: &str) -> crate::Published {
+    publish_among(bench, cycle, text, 2).await
+}
+
+/// With `count` snapshots that stay listed.
+async fn publish_among(bench: &Bench, cycle: &str, text: &str, count: u32) -> crate::Published {
     let memory = Archive::New(bench.packed(text).await);
-    let retention = SnapshotRetention { count: 2, max_age: 0 };
+    let retention = SnapshotRetention { count, max_age: 0 };
     held(&bench.agent, request(cycle))
         .await
         .writer
@@ -307,9 +312,11 @@ async fn a_copied_memory_goes_on_elsewhere_and_is_never_copied_over_another() {
     target.store().put(&target.key(&archive.key), "half".into(), Condition::Any).await.unwrap();
     let scratch = bench.dir.path();
     let mut seen = vec![];
-    let done =
+    let copied =
         acquired.writer.copy_to(&target, None, scratch, now(), |progress| seen.push(progress)).await.unwrap();
+    let done = copied.progress;
     assert_eq!((done.objects, seen.len(), done.bytes), (3, 3, done.total));
+    assert_eq!(copied.left_out, []);
     acquired.writer.release(now()).await.unwrap();
     let expect = cicada_contract::plan::Expect { snapshot: Some(current.id.clone()), epoch: Some(2) };
     let at_target = held(&target, AcquireRequest { expect: expect.clone(), ..request("next") }).await;
@@ -325,4 +332,78 @@ async fn a_copied_memory_goes_on_elsewhere_and_is_never_copied_over_another() {
     let error = moved.acquire(AcquireRequest { expect, ..request("c") }).await.unwrap_err();
     assert_eq!(error.class(), cicada_contract::FailureClass::MemoryMissing);
     assert!(moved.store().list("").await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_copy_leaves_a_damaged_older_snapshot_out_and_names_it() {
+    let bench = Bench::new();
+    let damaged = publish_among(&bench, "a", "one", 4).await.snapshot;
+    let gone = publish_among(&bench, "b", "two", 4).await.snapshot;
+    let sound = publish_among(&bench, "c", "three", 4).await.snapshot;
+    let current = publish_among(&bench, "d", "four", 4).await.snapshot;
+    let key = |snapshot: &crate::Snapshot| bench.agent.key(&snapshot.memory.as_ref().unwrap().key);
+    bench.agent.store().put(&key(&damaged), "other bytes".into(), Condition::Any).await.unwrap();
+    bench.agent.store().delete(&key(&gone)).await.unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let target = agent(Arc::new(DirectoryStore::new(elsewhere.path())));
+    let mut acquired = held(&bench.agent, request("copy")).await;
+    let scratch = bench.dir.path();
+    let copied = acquired.writer.copy_to(&target, None, scratch, now(), |_| ()).await.unwrap();
+    let left: Vec<_> = copied.left_out.iter().map(|left| left.snapshot.as_str()).collect();
+    assert_eq!(left, [&damaged.id, &gone.id]);
+    assert!(copied.left_out[0].why.contains("SHA-256"), "{copied:?}");
+    assert!(copied.left_out[1].why.contains("not in the store"), "{copied:?}");
+    let head = target.read_head().await.unwrap().unwrap().head;
+    let listed: Vec<_> = head.snapshots.iter().map(|s| s.id.as_str()).collect();
+    assert_eq!((listed, head.current.as_ref()), (vec![sound.id.as_str(), &current.id], Some(&current.id)));
+    for archive in head.archives() {
+        assert!(target.store().get(&target.key(&archive.key)).await.is_ok());
+    }
+    // The current one can't be left out: nothing becomes a memory.
+    bench.agent.store().put(&key(&current), "other bytes".into(), Condition::Any).await.unwrap();
+    let nowhere = tempfile::tempdir().unwrap();
+    let target = agent(Arc::new(DirectoryStore::new(nowhere.path())));
+    let error = acquired.writer.copy_to(&target, None, scratch, now(), |_| ()).await.unwrap_err();
+    assert!(matches!(&error, CopyError::Damaged { snapshot, .. } if *snapshot == current.id), "{error}");
+    assert!(error.to_string().contains("cicadactl restore"), "{error}");
+    assert!(target.read_head().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn an_older_head_put_back_stops_the_cycle_and_nothing_newer_is_collected() {
+    let bench = Bench::new();
+    let store = bench.agent.store();
+    let head_key = bench.agent.key(HEAD_KEY);
+    publish(&bench, "a", "one").await;
+    let older = store.get(&head_key).await.unwrap().bytes;
+    let lost = publish(&bench, "b", "two").await.snapshot;
+    let newer = store.get(&head_key).await.unwrap().bytes;
+    store.put(&head_key, older, Condition::Any).await.unwrap();
+    let before = store.list("").await.unwrap();
+    let error = bench.agent.acquire(request("c")).await.unwrap_err();
+    assert_eq!(error.class(), cicada_contract::FailureClass::StoreRolledBack);
+    assert!(error.to_string().contains(&lost.id), "{error}");
+    bench.agent.collect(&[], now() + SignedDuration::from_hours(100)).await.unwrap();
+    assert_eq!(store.list("").await.unwrap(), before, "nothing is written, nothing is removed");
+    store.put(&head_key, newer, Condition::Any).await.unwrap();
+    assert_eq!(held(&bench.agent, request("c")).await.start, Start::Current(lost));
+}
+
+#[tokio::test]
+async fn a_blob_of_a_cycle_that_published_nothing_goes_and_one_that_may_yet_be_published_stays() {
+    let bench = Bench::new();
+    publish(&bench, "a", "one").await;
+    let killed = held(&bench.agent, request("killed")).await;
+    let orphan = bench.agent.put_blob(killed.writer.epoch(), "orphan".into()).await.unwrap();
+    bench.agent.collect(&[], now()).await.unwrap();
+    assert!(bench.agent.get_blob(&orphan).await.is_ok(), "its cycle may be at work: nobody has fenced it");
+    let mut next = held(&bench.agent, request("next")).await;
+    let kept = bench.agent.put_blob(next.writer.epoch(), "kept".into()).await.unwrap();
+    bench.agent.collect(&[], now()).await.unwrap();
+    assert!(bench.agent.get_blob(&orphan).await.unwrap_err().is_not_found());
+    next.writer.publish(last(SnapshotKind::Final)).await.unwrap();
+    next.writer.collect(&[], now()).await.unwrap();
+    let mut later = held(&bench.agent, request("later")).await;
+    later.writer.collect(&[], now()).await.unwrap();
+    assert!(bench.agent.get_blob(&kept).await.is_ok(), "its result is published");
 }

@@ -230,13 +230,20 @@ async fn a_publish_with_a_removed_or_replaced_head_writes_nothing() {
 }
 
 #[tokio::test]
-async fn an_unknown_version_of_head_is_refused_and_never_rewritten() {
+async fn an_unknown_or_damaged_head_is_refused_and_never_rewritten() {
     let bench = Bench::new();
     let key = bench.agent.key(HEAD_KEY);
-    for text in [r#"{"version":3,"epoch":1}"#, "{", "\0\0"] {
+    let damaged = FailureClass::HeadCorrupt;
+    for (text, class) in [
+        (r#"{"version":3,"epoch":1}"#, FailureClass::UnknownVersion),
+        ("", damaged),
+        ("{", damaged),
+        ("\0\0", damaged),
+        (r#"{"version":1,"owner":{"cluster":"pr"#, damaged),
+    ] {
         bench.agent.store().put(&key, text.into(), Condition::Any).await.unwrap();
         let error = bench.agent.acquire(request("a")).await.unwrap_err();
-        assert_eq!(error.class(), FailureClass::UnknownVersion, "{error}");
+        assert_eq!(error.class(), class, "{text}: {error}");
         assert_eq!(&bench.agent.store().get(&key).await.unwrap().bytes[..], text.as_bytes());
     }
 }
@@ -313,6 +320,22 @@ async fn an_unclear_publish_that_landed_is_recovered_by_the_next_attempt() {
     }
     assert!(matches!(first.writer.publish(last(SnapshotKind::Final)).await, Err(PublishError::Unclear(_))));
     assert!(matches!(held(&bench.other(), request("a")).await.start, Start::Recovered(_)));
+}
+
+#[tokio::test]
+async fn head_knows_how_long_the_newest_persist_of_a_changed_memory_took() {
+    let bench = Bench::new();
+    let mut first = held(&bench.agent, request("a")).await;
+    let began = Some(std::time::Instant::now());
+    let memory = Archive::New(bench.packed("memory").await);
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    first.writer.publish(PublishRequest { memory, began, ..last(SnapshotKind::Final) }).await.unwrap();
+    let took = first.writer.head().persist_ms.unwrap();
+    assert!((30..30_000).contains(&took), "{took}");
+    let mut next = held(&bench.agent, request("b")).await;
+    let began = Some(std::time::Instant::now());
+    next.writer.publish(PublishRequest { began, ..last(SnapshotKind::Final) }).await.unwrap();
+    assert_eq!(next.writer.head().persist_ms, Some(took), "one without a change says nothing of one with it");
 }
 
 #[tokio::test]

@@ -217,7 +217,12 @@ async fn the_spend_of_a_killed_attempt_is_found() {
     bench.agent.put_usage(&usage(1, 25)).await.unwrap();
     bench.agent.put_usage(&usage(2, 7)).await.unwrap();
     let found = bench.other().list_usage().await.unwrap();
-    assert_eq!(found.iter().map(|usage| usage.usage.input_tokens).sum::<u64>(), 32);
-    bench.agent.delete_usage("c1", 1).await.unwrap();
-    assert_eq!(bench.agent.list_usage().await.unwrap(), [usage(2, 7)]);
+    assert_eq!(
+        found.iter().map(|entry| (entry.cycle.as_str(), entry.epoch)).collect::<Vec<_>>(),
+        [("c1", 1), ("c1", 2)]
+    );
+    assert_eq!(bench.agent.get_usage(&found[0]).await.unwrap(), Some(usage(1, 25)));
+    bench.agent.delete_usage(&found[0]).await.unwrap();
+    assert_eq!(bench.agent.get_usage(&found[0]).await.unwrap(), None);
+    assert_eq!(bench.agent.list_usage().await.unwrap(), found[1..]);
 }

@@ -3,8 +3,6 @@
 mod check;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +21,7 @@ use crate::delivery::with_hook;
 use crate::matrix::fault::{Attempt, End, Fault, Point};
 use crate::matrix::s3::{Bucket, credentials};
 use crate::matrix::stand_ins::{SQL, StandIns};
+use crate::small_disk::SmallDisk;
 
 /// Attempts of one cycle before it must have ended; faults happen in the first three.
 const ATTEMPTS: usize = 7;
@@ -34,7 +33,7 @@ pub(super) struct World {
     bucket: Option<Arc<Bucket>>,
     stand_ins: StandIns,
     direct: AgentStore,
-    full_disk: FullDisk,
+    full_disk: SmallDisk,
     attempts: u32,
     messages: u32,
     /// Bodies that must be in the memory from now on.
@@ -83,7 +82,7 @@ impl World {
             }
         };
         let size = rng.random_range(100..1500);
-        let full_disk = FullDisk::mount(&agent.dir.path().join("small"), size);
+        let full_disk = SmallDisk::mount(&agent.dir.path().join("small"), size);
         Self {
             rng,
             agent,
@@ -298,29 +297,5 @@ impl World {
 
     async fn head(&self) -> Option<Head> {
         self.direct.read_head().await.unwrap().map(|at| at.head)
-    }
-}
-
-/// A file system with little room.
-struct FullDisk {
-    path: PathBuf,
-}
-
-impl FullDisk {
-    fn mount(path: &Path, kib: u32) -> Self {
-        std::fs::create_dir_all(path).unwrap();
-        let status = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={kib}k"), "tmpfs"])
-            .arg(path)
-            .status()
-            .unwrap();
-        assert!(status.success(), "a small file system can't be mounted: the matrix needs root");
-        Self { path: path.to_owned() }
-    }
-}
-
-impl Drop for FullDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.path).status();
     }
 }

@@ -32,7 +32,7 @@ neither, where its manifest in the cluster says.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 no such agent, memory, snapshot, cycle, question, proposal, file
 or folder; 4 somebody else holds the memory or works on the folder; 5 can't be reached or refused: store or cluster;
-130 interrupted by Ctrl-C or SIGTERM.
+6 done, but damaged snapshots were left out (copy); 130 interrupted by Ctrl-C or SIGTERM.
 `verify` has its own: 0 sound, 1 damaged, 2 unreadable."
 )]
 pub(crate) struct Cli {

@@ -1,5 +1,6 @@
 //! `copy`: a whole memory to another store, or to another name.
 
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -10,12 +11,12 @@ use jiff::Timestamp;
 use super::claim::{acquire, confirm, holding, owner_of, warning};
 use super::restored::{head, private_folder, size};
 use crate::args::CopyArgs;
-use crate::exit::UsageError;
-use crate::output::{bytes, note};
+use crate::exit::{LEFT_OUT, UsageError};
+use crate::output::{bytes, note, problem};
 use crate::progress;
 
 /// Runs the command.
-pub(super) async fn run(args: CopyArgs) -> anyhow::Result<()> {
+pub(super) async fn run(args: CopyArgs) -> anyhow::Result<ExitCode> {
     let source = args.place.open(&args.from).await?;
     let (namespace, name) = args.place.names(&args.to)?;
     let target = AgentStore::new(target_store(&args, &source).await?, &namespace, &name)?;
@@ -60,11 +61,15 @@ pub(super) async fn run(args: CopyArgs) -> anyhow::Result<()> {
         Ok(copied)
     })
     .await?;
-    note(&format!("{} objects, {} copied to {}", copied.objects, bytes(copied.bytes), target.location()));
+    let done = copied.progress;
+    note(&format!("{} objects, {} copied to {}", done.objects, bytes(done.bytes), target.location()));
     if !moved {
         note("the source stays as it is: cycles go on there until spec.store names the copy");
     }
-    Ok(())
+    for left in &copied.left_out {
+        problem(&format!("snapshot {} is damaged and was left out: {}", left.snapshot, left.why));
+    }
+    Ok(if copied.left_out.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(LEFT_OUT) })
 }
 
 async fn target_store(args: &CopyArgs, source: &AgentStore) -> anyhow::Result<Arc<dyn ObjectStore>> {

@@ -1,6 +1,6 @@
 //! `gc`: what no snapshot needs any more.
 
-use cicada_store::{AgentStore, Collectable, Head, ObjectMeta, collectable};
+use cicada_store::{AgentStore, Collectable, Head, ObjectMeta, blob_epoch, collectable};
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 
@@ -103,6 +103,9 @@ fn why(key: &str, head: &Head) -> String {
             } else {
                 format!("no snapshot names it, and its epoch {epoch} can't publish any more")
             }
+        }
+        (Some("blobs"), _) if blob_epoch(key).is_some_and(|epoch| head.is_abandoned(epoch)) => {
+            "its cycle published nothing and can't any more".into()
         }
         (Some("blobs"), _) => "the ledger has dropped it, and no listed snapshot is older".into(),
         (Some("exports"), _) => "an export older than 7 days".into(),

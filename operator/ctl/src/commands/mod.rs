@@ -45,7 +45,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Restore(args) => restore::run(args).await?,
         Command::Export(args) => export::run(args).await?,
         Command::Import(args) => import::run(args).await?,
-        Command::Copy(args) => copy::run(args).await?,
+        Command::Copy(args) => return copy::run(args).await,
         Command::Outbox(args) => outbox::run(args).await?,
         Command::Gc(args) => gc::run(args).await?,
         Command::Files(args) => files::run(args).await?,

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use cicada_crds::AgentCycle;
-use serde::Serialize;
+use cicada_crds::status::{MemoryStatus, PersistentAgentStatus, UsageStatus};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::exit::{Busy, UsageError};
 use crate::target::local_state;
@@ -22,6 +23,37 @@ const RESULTS_KEPT: usize = 200;
 #[derive(Debug, Clone)]
 pub(crate) struct Desk {
     state: PathBuf,
+}
+
+/// What in a cluster an agent's status keeps from one cycle to the next: how far its memory was, so that an older
+/// one put back is noticed, and how many cycles of the day are used up. (Tokens, cost and messages of the day are
+/// the store's to remember.)
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(super) struct Seen {
+    /// Of the memory; with its store, since another store may be at another point.
+    #[serde(default)]
+    pub(super) memory: Option<MemoryStatus>,
+    /// Of the day.
+    #[serde(default)]
+    pub(super) usage: Option<UsageStatus>,
+}
+
+impl Seen {
+    /// What is to be remembered of a status.
+    pub(super) fn of(status: &PersistentAgentStatus) -> Self {
+        let memory = status.memory.as_ref().map(|m| MemoryStatus {
+            store: m.store.clone(),
+            snapshot: m.snapshot.clone(),
+            epoch: m.epoch,
+            ..MemoryStatus::default()
+        });
+        let usage = status.usage.as_ref().map(|u| UsageStatus {
+            day: u.day.clone(),
+            cycles_today: u.cycles_today,
+            ..UsageStatus::default()
+        });
+        Self { memory, usage }
+    }
 }
 
 /// Keeps a second process out of the folder as long as it lives.
@@ -151,6 +183,20 @@ impl Desk {
             Some(agent) => folder.join(namespace).join(format!("{agent}.json")),
             None => folder.join(format!("{namespace}.json")),
         }
+    }
+
+    /// What was last seen of an agent by a process that has ended; nothing, if none has.
+    pub(super) fn seen(&self, namespace: &str, agent: &str) -> Seen {
+        read(&self.seen_file(namespace, agent)).unwrap_or_default()
+    }
+
+    /// Remembers it.
+    pub(super) fn remember(&self, namespace: &str, agent: &str, seen: &Seen) -> anyhow::Result<()> {
+        self.write(&self.seen_file(namespace, agent), seen)
+    }
+
+    fn seen_file(&self, namespace: &str, agent: &str) -> PathBuf {
+        self.state.join("seen").join(namespace).join(format!("{agent}.json"))
     }
 
     fn write<T: Serialize>(&self, path: &Path, value: &T) -> anyhow::Result<()> {

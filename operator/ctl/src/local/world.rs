@@ -8,12 +8,13 @@ use anyhow::Context;
 use cicada_contract::plan::StoreConfig;
 use cicada_contract::{CyclePlan, FailureClass, PlanConfig};
 use cicada_crds::cycle::{CycleRef, Phase};
+use cicada_crds::status::PersistentAgentStatus;
 use cicada_crds::{AgentCycle, PersistentAgent};
 use cicada_operator_core::decide::{Action, decide};
 use cicada_operator_core::deletion::FINALIZER;
 use cicada_operator_core::observed::{CycleView, Environment, JobView, Observed, ReportJob};
 use cicada_operator_core::peers::PeerView;
-use cicada_operator_core::plan::{plan_config, plan_run};
+use cicada_operator_core::plan::{plan_config, plan_run, store_config, store_location};
 use cicada_operator_core::result::JobEnd;
 use cicada_operator_core::spec::OperatorDefaults;
 use cicada_operator_core::{HOLD, RUN_NOW, names};
@@ -22,7 +23,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::child::{self, Ended};
-use super::desk::Desk;
+use super::desk::{Desk, Seen};
 use super::objects::{owned, peers, uid};
 use super::{DEFAULT_NAMESPACE, secrets, summary};
 use crate::manifest::Folder;
@@ -39,6 +40,8 @@ pub(super) struct World {
     model_url: Option<String>,
     quiet: bool,
     desk: Desk,
+    /// What another process would find out of it.
+    seen: Seen,
     /// Names of cycles that other commands asked for.
     asked: BTreeSet<String>,
     /// Agents of the folder that the manifest names.
@@ -74,7 +77,16 @@ impl World {
         let peers = peers(&agent, folder, &settings.defaults);
         let folder = settings.folder.join(&namespace).join(&name);
         let Settings { defaults, secrets, model_url, quiet, desk, .. } = settings;
+        let mut seen = desk.seen(&namespace, &name);
+        let store = store_config(&agent.spec, &defaults).ok().map(|store| store_location(&store));
+        seen.memory = seen.memory.filter(|memory| memory.store == store);
+        agent.status = Some(PersistentAgentStatus {
+            memory: seen.memory.clone(),
+            usage: seen.usage.clone(),
+            ..PersistentAgentStatus::default()
+        });
         Self {
+            seen,
             agent,
             cycles: vec![],
             job: None,
@@ -173,7 +185,7 @@ impl World {
 
     /// The agent's part of its store.
     pub(super) async fn open_store(&self) -> anyhow::Result<AgentStore> {
-        let config = cicada_operator_core::plan::store_config(&self.agent.spec, &self.defaults)?;
+        let config = store_config(&self.agent.spec, &self.defaults)?;
         let credentials = match &config {
             StoreConfig::S3(s3) => s3.secret_name.as_ref().and_then(|name| self.credentials(name)),
             StoreConfig::Directory { .. } => None,
@@ -237,6 +249,7 @@ impl World {
             for note in plan.notes.iter().filter(|n| n.warning && n.reason != "SawCompletedJob") {
                 output::note(&format!("{}: {}: {}", self.path(), note.reason, note.text));
             }
+            self.remember(&plan.status);
             self.agent.status = Some(plan.status);
             let acted = !plan.actions.is_empty();
             for action in plan.actions {
@@ -246,6 +259,18 @@ impl World {
                 return Ok((plan.look_again, ended));
             }
         }
+    }
+
+    /// What the next process must know.
+    fn remember(&mut self, status: &PersistentAgentStatus) {
+        let now = Seen::of(status);
+        if now == self.seen {
+            return;
+        }
+        if let Err(error) = self.desk.remember(self.namespace(), self.name(), &now) {
+            output::problem(&format!("{}: {error:#}", self.path()));
+        }
+        self.seen = now;
     }
 
     async fn act(&mut self, action: Action) -> anyhow::Result<Option<Ended>> {

@@ -22,6 +22,45 @@ fn a_failed_executor_makes_once_end_non_zero_however_short_the_history() {
 }
 
 #[test]
+fn an_older_head_is_noticed_by_the_next_process() {
+    let folder = Folder::after(1);
+    let path = folder.agent_dir().join("HEAD.json");
+    let old = std::fs::read(&path).unwrap();
+    folder.cycle();
+    let (newer, newest) = (std::fs::read(&path).unwrap(), folder.snapshots().pop().unwrap());
+    let stops = || {
+        let ran = run(&["local", &folder.path().display().to_string(), "--once"]);
+        assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+        assert!(ran.out.contains("store_rolled_back"), "{}{}", ran.out, ran.err);
+        assert!(ran.out.contains(&format!("accept-memory-loss: {newest}")), "{}{}", ran.out, ran.err);
+    };
+    // By hand: the newer snapshot lies beside it.
+    std::fs::write(&path, &old).unwrap();
+    stops();
+    let verified = folder.run(&["verify", "shop/clerk"]);
+    assert_eq!(verified.code, Some(1));
+    assert!(verified.out.contains(&format!("snapshot {newest} is of a later epoch")), "{}", verified.out);
+    folder.run(&["gc", "shop/clerk"]).must();
+    assert_eq!(std::fs::read(&path).unwrap(), old);
+    std::fs::write(&path, &newer).unwrap();
+    folder.cycle();
+    // From a backup: nothing but the folder's own state knows of the newer one.
+    let newest = folder.snapshots().pop().unwrap();
+    for id in &folder.snapshots()[1..] {
+        std::fs::remove_dir_all(folder.agent_dir().join("snapshots").join(id)).unwrap();
+    }
+    std::fs::write(&path, &old).unwrap();
+    let ran = run(&["local", &folder.path().display().to_string(), "--once"]);
+    assert!(ran.code == Some(1) && ran.out.contains("store_rolled_back"), "{}{}", ran.out, ran.err);
+    let manifest = folder.path().join("clerk.yaml");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let accepted = format!("namespace: shop, annotations: {{cicada.dev/accept-memory-loss: {newest}}}}}");
+    std::fs::write(&manifest, text.replace("namespace: shop}", &accepted)).unwrap();
+    folder.cycle();
+    assert_eq!(folder.ask("SELECT count(*) FROM visits"), "2");
+}
+
+#[test]
 fn run_does_the_cycle_here_when_nobody_else_does() {
     let folder = Folder::new(VISIT);
     let ran = folder.run(&["run", "shop/clerk", "--wait"]);

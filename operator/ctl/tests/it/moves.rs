@@ -204,6 +204,28 @@ fn a_copy_has_its_own_owner_and_never_goes_over_another_memory() {
     folder.cycle();
 }
 
+#[test]
+fn a_copy_without_a_damaged_older_snapshot_says_so_by_name_and_exit_code() {
+    let folder = Folder::after(3);
+    let ids_before = folder.snapshots();
+    folder.damage(&ids_before[0]);
+    let out = tempfile::tempdir().unwrap();
+    let other = format!("file://{}", out.path().display());
+    let said = folder.run(&["copy", "shop/clerk", "shop/clerk", "--to-store", &other, "--yes"]).ends(6);
+    assert!(said.contains(&format!("snapshot {} is damaged and was left out", ids_before[0])), "{said}");
+    assert_eq!(ids(&head_of(&out.path().join("shop/clerk"))), ids_before[1..]);
+    run(&["verify", "shop/clerk", "--all", "--store", &other]).must();
+
+    folder.damage(&ids_before[2]);
+    let nowhere = tempfile::tempdir().unwrap();
+    let nothing = format!("file://{}", nowhere.path().display());
+    let said = folder.run(&["copy", "shop/clerk", "shop/clerk", "--to-store", &nothing, "--yes"]).ends(1);
+    assert!(said.contains("the current snapshot") && said.contains("cicadactl restore"), "{said}");
+    assert!(!nowhere.path().join("shop/clerk/HEAD.json").exists());
+    folder.run(&["restore", "shop/clerk", &ids_before[1], "--yes"]).must();
+    folder.run(&["copy", "shop/clerk", "shop/clerk", "--to-store", &nothing, "--yes"]).ends(6);
+}
+
 /// A copy that was killed is no memory; run again it is whole.
 #[test]
 fn a_killed_copy_is_nothing_or_all() {

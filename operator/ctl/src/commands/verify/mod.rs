@@ -65,6 +65,8 @@ pub(super) async fn run(args: VerifyArgs) -> anyhow::Result<ExitCode> {
 
 async fn try_run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
     let store = args.target.open().await?;
+    // Listed before HEAD is read: no cycle that runs beside can make HEAD look old.
+    let ids = store.snapshot_ids().await?;
     let head = head(&store).await?;
     let grid = Grid::new(&["object", "checked", "result", "detail"]);
     let mut checks = Checks {
@@ -75,7 +77,7 @@ async fn try_run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
         faults: BTreeSet::new(),
         passed: BTreeSet::new(),
     };
-    checks.head();
+    checks.head(&ids);
     let whole: Vec<&Snapshot> = match (&args.snapshot, args.all) {
         (Some(id), _) => vec![choose(&head, Some(id))?],
         (None, true) => head.snapshots.iter().rev().collect(),
@@ -143,7 +145,7 @@ impl<'a> Checks<'a> {
     }
 
     /// HEAD was read already: it is of a version that is known.
-    fn head(&mut self) {
+    fn head(&mut self, ids: &[String]) {
         let head = self.head;
         let mut wrong = vec![];
         if let Some(current) = &head.current
@@ -155,8 +157,11 @@ impl<'a> Checks<'a> {
         if orders.iter().any(Option::is_none) || !orders.is_sorted() {
             wrong.push("its snapshots are not in order".into());
         }
-        if orders.iter().flatten().any(|(epoch, _)| *epoch > head.epoch) {
-            wrong.push("a snapshot is of a later epoch".into());
+        if let Some(newer) = head.newer(ids.iter().map(String::as_str)) {
+            wrong.push(format!(
+                "snapshot {newer} is of a later epoch than its {}: an older HEAD was put back",
+                head.epoch
+            ));
         }
         let own = self.store.key("");
         if own != format!("{}/{}/", head.owner.namespace, head.owner.name) {
