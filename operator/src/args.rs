@@ -84,7 +84,7 @@ pub struct RunArgs {
     #[arg(long, hide = true)]
     pub share: bool,
     /// Agents that are worked on at the same time.
-    #[arg(long, env = "CICADA_CONCURRENCY", default_value_t = 16)]
+    #[arg(long, env = "CICADA_CONCURRENCY", default_value_t = 32)]
     pub concurrency: usize,
 }
 

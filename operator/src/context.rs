@@ -10,7 +10,7 @@ use kube::{
 
 use crate::{
     args::RunArgs, config::Config, foreign::Foreign, health::Health, index::Index, lease::Holder,
-    metrics::Metrics, namespaces::Namespaces, queue::Queue, schema::Schema,
+    metrics::Metrics, namespaces::Namespaces, queue::Queue, said::Said, schema::Schema,
 };
 
 /// What all parts of the operator share.
@@ -27,8 +27,10 @@ pub struct Context {
     pub health: Health,
     /// Numbers.
     pub metrics: Metrics,
-    /// Events.
+    /// Events on the operator itself.
     pub recorder: Recorder,
+    /// Events on agents.
+    pub said: Said,
     /// The Lease.
     pub lease: Holder,
     /// Namespaces that are watched; empty = all.
@@ -48,7 +50,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// With an empty index.
+    /// With an empty index. Needs a runtime, which writes the events.
     pub fn new(
         client: Client,
         kube_config: kube::Config,
@@ -61,8 +63,10 @@ impl Context {
             controller: crate::FIELD_MANAGER.into(),
             instance: Some(identity.to_owned()).filter(|i| !i.is_empty()),
         };
+        let recorder = Recorder::new(client.clone(), reporter);
         Self {
-            recorder: Recorder::new(client.clone(), reporter),
+            said: Said::start(recorder.clone()),
+            recorder,
             client,
             config,
             index: Mutex::default(),

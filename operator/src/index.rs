@@ -3,10 +3,11 @@
 //! The index is only ever a hint. Whatever is written carries a name that follows from what it stands for,
 //! a resourceVersion or a UID, so that a stale index costs a refused request, never a second Job.
 
+mod cycles;
 mod jobs;
 mod waiting;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use cicada_crds::{AgentCycle, PersistentAgent};
@@ -14,8 +15,9 @@ use cicada_operator_core::{observed::CycleView, peers::PeerView, spec::OperatorD
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
+use self::cycles::Cycles;
 pub use self::jobs::{JobEntry, stray};
-use crate::stored::{Credential, StoredAgent, StoredCycle};
+use crate::stored::{Credential, StoredAgent, StoredCycle, Uid};
 
 /// Namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,18 +45,17 @@ impl std::fmt::Display for Key {
 #[derive(Debug, Default)]
 pub struct Index {
     agents: HashMap<Key, StoredAgent>,
-    cycles: HashMap<Key, StoredCycle>,
+    cycles: Cycles,
     /// Each namespace's name once, whatever the number of its objects.
     namespaces: HashSet<Arc<str>>,
-    cycles_of: HashMap<Key, BTreeSet<Arc<str>>>,
     /// Cycles that wait for a free place, each with its agent and its age.
     waiters: HashMap<Key, (Key, Timestamp)>,
     jobs: HashMap<Key, JobEntry>,
     jobs_of: HashMap<String, HashSet<Key>>,
     /// UIDs whose deletion we have seen or caused: a late event must not bring them back.
     gone: HashMap<String, Timestamp>,
-    /// Lists that are being read: what was put meanwhile, by the list or by ourselves.
-    listing: HashMap<(Kind, Option<String>), HashSet<Key>>,
+    /// Lists that are being read: UIDs of what was put meanwhile, by the list or by ourselves.
+    listing: HashMap<(Kind, Option<String>), HashSet<Uid>>,
     /// Jobs that were there once, by cycle UID.
     had_job: HashSet<String>,
     /// UIDs of Jobs that have our labels and are not ours.
@@ -75,10 +76,10 @@ impl Index {
         Key { namespace, name: name.into() }
     }
 
-    fn note_listed(&mut self, kind: Kind, key: &Key) {
+    fn note_listed(&mut self, kind: Kind, uid: &str) {
         for ((of_kind, _), listed) in &mut self.listing {
             if *of_kind == kind {
-                listed.insert(key.clone());
+                listed.insert(Uid::new(uid));
             }
         }
     }
@@ -91,8 +92,8 @@ impl Index {
     /// Takes in an agent, without its long texts.
     pub fn put_agent(&mut self, agent: PersistentAgent) -> Key {
         let key = self.key(&agent.namespace().unwrap_or_default(), &agent.name_any());
-        self.note_listed(Kind::Agent, &key);
         let stored = StoredAgent::new(agent);
+        self.note_listed(Kind::Agent, &stored.uid);
         let older = self.agents.get(&key).is_some_and(|k| k.uid == stored.uid && k.version > stored.version);
         if !older && !self.gone.contains_key(&*stored.uid) {
             *self.signed.entry((key.namespace.clone(), stored.credential.clone())).or_default() += 1;
@@ -167,7 +168,7 @@ impl Index {
 
     /// Keys of all agents, and of all that cycles refer to.
     pub fn keys(&self) -> Vec<Key> {
-        let orphans = self.cycles_of.keys().filter(|k| !self.agents.contains_key(k));
+        let orphans = self.cycles.agents().filter(|k| !self.agents.contains_key(k));
         self.agents.keys().chain(orphans).cloned().collect()
     }
 
@@ -178,59 +179,32 @@ impl Index {
 
     /// Takes in a cycle; returns the key of its agent.
     pub fn put_cycle(&mut self, cycle: &AgentCycle, now: Timestamp) -> Key {
-        let namespace = cycle.namespace().unwrap_or_default();
-        let key = self.key(&namespace, &cycle.name_any());
-        self.note_listed(Kind::Cycle, &key);
-        let agent = self.key(&namespace, &cycle.spec.agent_ref.name);
-        // The name as the agent's own key has it, so that it is kept once.
-        let agent = self.cycles_of.get_key_value(&agent).map_or(agent, |(known, _)| known.clone());
-        let stored = StoredCycle::new(cycle, agent.name.clone(), now);
-        let known = self.cycles.get(&key);
-        let older = known.is_some_and(|k| k.uid() == stored.uid() && k.version > stored.version);
-        if older || self.gone.contains_key(stored.uid()) {
-            return agent;
+        let uid = cycle.metadata.uid.as_deref().unwrap_or_default();
+        self.note_listed(Kind::Cycle, uid);
+        let agent = self.key(&cycle.namespace().unwrap_or_default(), &cycle.spec.agent_ref.name);
+        if !self.gone.contains_key(uid) {
+            self.cycles.put(agent.clone(), StoredCycle::new(cycle, now));
         }
-        self.cycles_of.entry(agent.clone()).or_default().insert(key.name.clone());
-        let view = stored.view(&key.name, "");
-        if waiting::waits(&view) {
-            self.waiters.insert(key.clone(), (agent.clone(), view.created));
-        } else {
-            self.waiters.remove(&key);
+        let key = Key { namespace: agent.namespace.clone(), name: cycle.name_any().into() };
+        let known = self.cycles.get(&agent, &key.name).and_then(StoredCycle::whole);
+        match known.filter(|view| waiting::waits(view)).map(|view| view.created) {
+            Some(created) => drop(self.waiters.insert(key, (agent.clone(), created))),
+            None => drop(self.waiters.remove(&key)),
         }
-        self.cycles.insert(key, stored);
         agent
     }
 
     /// Forgets a cycle; returns the key of its agent.
     pub fn remove_cycle(&mut self, key: &Key, uid: &str, now: Timestamp) -> Option<Key> {
         self.gone.insert(uid.to_owned(), now);
-        if self.cycles.get(key).is_none_or(|c| c.uid() != uid) {
-            return None;
-        }
-        self.drop_cycle(key)
-    }
-
-    fn drop_cycle(&mut self, key: &Key) -> Option<Key> {
-        let entry = self.cycles.remove(key)?;
+        let agent = self.cycles.remove(key, &Uid::new(uid))?;
         self.waiters.remove(key);
-        let agent = Key { namespace: key.namespace.clone(), name: entry.agent };
-        if let Some(names) = self.cycles_of.get_mut(&agent) {
-            names.remove(&key.name);
-            if names.is_empty() {
-                self.cycles_of.remove(&agent);
-            }
-        }
         Some(agent)
     }
 
     /// All cycles of an agent. Those are its own whose owner has its UID.
     pub fn cycles(&self, agent: &Key, agent_uid: &str) -> Vec<CycleView> {
-        let names = self.cycles_of.get(agent).into_iter().flatten();
-        let of_name = |name: &Arc<str>| {
-            let key = Key { namespace: agent.namespace.clone(), name: name.clone() };
-            self.cycles.get(&key).filter(|c| c.agent == agent.name).map(|c| c.view(name, agent_uid))
-        };
-        names.filter_map(of_name).collect()
+        self.cycles.views(agent, agent_uid)
     }
 
     /// The reason why a namespace is on hold.
@@ -262,21 +236,26 @@ impl Index {
     /// Returns the keys of the agents concerned.
     pub fn end_list(&mut self, kind: Kind, scope: Option<&str>) -> Vec<Key> {
         let Some(listed) = self.listing.remove(&(kind, scope.map(str::to_owned))) else { return vec![] };
-        let is_stale = |k: &&Key| scope.is_none_or(|s| s == &*k.namespace) && !listed.contains(*k);
+        let in_scope = |key: &Key| scope.is_none_or(|s| s == &*key.namespace);
+        let is_stale = |key: &Key, uid: &str| in_scope(key) && !listed.contains(&Uid::new(uid));
         match kind {
             Kind::Agent => {
-                let stale: Vec<_> = self.agents.keys().filter(is_stale).cloned().collect();
+                let stale = self.agents.iter().filter(|(key, agent)| is_stale(key, &agent.uid));
+                let stale: Vec<_> = stale.map(|(key, _)| key.clone()).collect();
                 for key in &stale {
                     self.drop_agent(key);
                 }
                 stale
             }
             Kind::Cycle => {
-                let stale: Vec<_> = self.cycles.keys().filter(is_stale).cloned().collect();
-                stale.iter().filter_map(|key| self.drop_cycle(key)).collect()
+                let touched = self.cycles.retain(scope, &listed);
+                let Self { waiters, cycles, .. } = self;
+                waiters.retain(|key, (agent, _)| cycles.get(agent, &key.name).is_some());
+                touched
             }
             Kind::Job => {
-                let stale: Vec<_> = self.jobs.keys().filter(is_stale).cloned().collect();
+                let stale = self.jobs.iter().filter(|(key, job)| is_stale(key, &job.view.uid));
+                let stale: Vec<_> = stale.map(|(key, _)| key.clone()).collect();
                 stale.iter().filter_map(|key| self.drop_job(key)).collect()
             }
         }
@@ -287,14 +266,14 @@ impl Index {
         self.gone.retain(|_, at| *at >= before);
         let Self { had_job, cycles, jobs_of, .. } = self;
         if had_job.len() > 2 * jobs_of.len() + 1024 {
-            let alive: HashSet<&str> = cycles.values().map(StoredCycle::uid).collect();
-            had_job.retain(|uid| alive.contains(uid.as_str()));
+            let alive: HashSet<&Uid> = cycles.uids().collect();
+            had_job.retain(|uid| alive.contains(&Uid::new(uid)));
         }
     }
 
     /// Makes small what has ended a while ago.
     pub fn settle(&mut self, now: Timestamp) {
-        self.cycles.values_mut().for_each(|c| c.settle(now));
+        self.cycles.settle(now);
     }
 }
 

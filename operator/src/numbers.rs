@@ -1,15 +1,10 @@
 //! From status and notes to metrics.
 
-use cicada_crds::PersistentAgent;
-use cicada_operator_core::{
-    agent_status::DELIVERY_FAILED,
-    decide::{Ended, Note},
-    due,
-};
+use cicada_crds::{PersistentAgent, status::State};
+use cicada_operator_core::{agent_status::DELIVERY_FAILED, decide::Note, due};
 use jiff::Timestamp;
-use kube::ResourceExt as _;
 
-use crate::{context::Context, index::Key, metrics::AgentLabels};
+use crate::{context::Context, index::Key};
 
 #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit")]
 fn seconds(t: Timestamp) -> f64 {
@@ -18,31 +13,22 @@ fn seconds(t: Timestamp) -> f64 {
 
 /// Gauges of an agent that has settled.
 pub fn note(context: &Context, key: &Key, agent: &PersistentAgent) {
-    let (metrics, labels) = (&context.metrics, AgentLabels::from(key));
     let status = agent.status.clone().unwrap_or_default();
-    if let Some(at) = status.last_successful_time {
-        metrics.last_success.get_or_create(&labels).set(seconds(at));
-    }
-    if let Some(memory) = &status.memory {
-        let gauge = |bytes: Option<u64>| i64::try_from(bytes.unwrap_or(0)).unwrap_or(i64::MAX);
-        metrics.memory_bytes.get_or_create(&labels).set(gauge(memory.size));
-        metrics.archive_bytes.get_or_create(&labels).set(gauge(memory.archive_size));
-    }
-    if let Some(usage) = &status.usage {
-        let tokens = i64::try_from(usage.tokens_total.unwrap_or(0)).unwrap_or(i64::MAX);
-        metrics.tokens.get_or_create(&labels).set(tokens);
-        metrics.cost_today.get_or_create(&labels).set(usage.cost_today.unwrap_or(0.0));
-    }
+    let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    let (memory, usage) = (status.memory.unwrap_or_default(), status.usage);
     let pending = status.delivery.as_ref().and_then(|d| d.outbox).unwrap_or(0);
-    if pending > 0 || metrics.pending_deliveries.get(&labels).is_some() {
-        metrics.pending_deliveries.get_or_create(&labels).set(pending.into());
-    }
-    if let Some(interval) = interval(agent) {
-        metrics.expected_interval.get_or_create(&labels).set(interval);
-    }
-    if let Some(state) = status.state {
-        metrics.show_state(&labels, state.as_str());
-    }
+    let interval = interval(agent);
+    context.metrics.agents.change(key, |numbers| {
+        numbers.last_success = status.last_successful_time.map(seconds);
+        numbers.memory = memory.size.map(whole);
+        numbers.archive = memory.archive_size.map(whole);
+        numbers.tokens = usage.as_ref().map(|u| whole(u.tokens_total.unwrap_or(0)));
+        numbers.cost_today = usage.as_ref().map(|u| u.cost_today.unwrap_or(0.0));
+        let told = pending > 0 || numbers.pending_deliveries.is_some();
+        numbers.pending_deliveries = told.then_some(pending.into());
+        numbers.expected_interval = interval;
+        numbers.state = status.state.map(State::as_str);
+    });
 }
 
 /// Shortest interval of the agent's schedules, in seconds.
@@ -58,22 +44,14 @@ fn interval(agent: &PersistentAgent) -> Option<f64> {
     agent.spec.schedules.iter().filter_map(of).min_by(f64::total_cmp)
 }
 
-/// Counts a cycle that ended, and its time.
-pub fn ended(context: &Context, agent: &PersistentAgent, ended: &Ended) {
-    let labels = AgentLabels { namespace: agent.namespace().unwrap_or_default(), agent: agent.name_any() };
-    context.metrics.ended(&labels, ended);
-}
-
 /// Counts what is told.
-pub fn told(context: &Context, agent: &PersistentAgent, notes: &[Note]) {
-    let labels = AgentLabels { namespace: agent.namespace().unwrap_or_default(), agent: agent.name_any() };
-    let metrics = &context.metrics;
-    for (reason, family) in
-        [("MissSchedule", &metrics.missed_slots), (DELIVERY_FAILED, &metrics.failed_deliveries)]
-    {
-        let count: u64 = notes.iter().filter(|n| n.reason == reason).map(|n| n.count).sum();
-        if count > 0 {
-            family.get_or_create(&labels).inc_by(count);
-        }
+pub fn told(context: &Context, key: &Key, notes: &[Note]) {
+    let count = |reason: &str| notes.iter().filter(|n| n.reason == reason).map(|n| n.count).sum::<u64>();
+    let (missed, failed) = (count("MissSchedule"), count(DELIVERY_FAILED));
+    if missed + failed > 0 {
+        context.metrics.agents.change(key, |numbers| {
+            numbers.missed_slots += missed;
+            numbers.failed_deliveries += failed;
+        });
     }
 }

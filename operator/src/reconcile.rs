@@ -168,18 +168,19 @@ async fn apply(
     }
     if agent.metadata.deletion_timestamp.is_some() && !deletion::is_kept(agent) {
         // With its last finalizer it is gone: there is no status left to write.
-        act::tell(context, agent, plan.notes).await;
+        act::tell(context, agent, plan.notes);
         return Ok(());
     }
     if changed && !plan.defer_status {
         *agent = Arc::new(act::set_agent(context, agent, &plan.status).await?);
     }
     if !plan.defer_status {
+        let key = Key::new(&agent.namespace().unwrap_or_default(), &agent.name_any());
         if let Some(ended) = &plan.ended {
-            numbers::ended(context, agent, ended);
+            context.metrics.ended(&key, ended);
         }
-        numbers::told(context, agent, &plan.notes);
-        act::tell(context, agent, plan.notes).await;
+        numbers::told(context, &key, &plan.notes);
+        act::tell(context, agent, plan.notes);
     }
     Ok(())
 }
@@ -276,7 +277,7 @@ async fn orphans(context: &Context, key: &Key) -> Result<Timestamp, Error> {
     let cycles = context.index().cycles(key, "");
     let mut next = now + SignedDuration::from_hours(1);
     if cycles.is_empty() {
-        context.metrics.forget(key);
+        context.metrics.agents.forget(key);
         return Ok(next);
     }
     if let Some(found) = context.api::<PersistentAgent>(&key.namespace).get_opt(&key.name).await? {

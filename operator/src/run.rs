@@ -31,6 +31,8 @@ pub(crate) const ASK: Duration = Duration::from_secs(1);
 const HEADERS: Duration = Duration::from_secs(30);
 /// Time between two looks whether everything is listed.
 const LISTING: Duration = Duration::from_millis(50);
+/// Most threads: the work is waiting for the API server.
+const THREADS: usize = 4;
 /// Time between two sweeps.
 const SWEEP: Duration = Duration::from_mins(1);
 /// Old plans are tidied away at each of so many sweeps.
@@ -52,7 +54,9 @@ struct Memo {
 /// Runs until SIGTERM, or until the Lease is lost. Here and not in the program, which would compile all of
 /// it once more.
 pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // Each thread has a part of the heap to itself, which on a large node would be most of the memory.
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     let code = runtime.block_on(serve(args));
     // Without waiting for anything: who lost the Lease must not go on with what was in hand.
     runtime.shutdown_background();
@@ -252,6 +256,8 @@ async fn drain(context: &Context) -> ExitCode {
             Err(_) => tracing::warn!("the lease could not be released in time"),
         }
     }
+    // After the Lease, for which the next replica waits.
+    context.said.all_written(until).await;
     tracing::info!("ended");
     ExitCode::SUCCESS
 }

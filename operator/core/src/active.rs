@@ -69,15 +69,22 @@ fn start(step: &mut Step<'_>, cycle: &CycleView) {
     let lead = cycle.reference();
     // What an earlier try wrote stands: the Job may exist with just these.
     let joined = if cycle.phase == Some(Phase::Running) { cycle.joined.clone() } else { step.joined(cycle) };
+    let (before, mut statuses) = (step.actions.len(), vec![]);
     if cycle.phase != Some(Phase::Running) {
         let job = names::job(&cycle.name, &cycle.uid);
         step.set_cycle(lead.clone(), cycle_status::running(cycle, &job, &joined, step.now));
         for view in step.waiting().into_iter().filter(|c| joined.iter().any(|j| j.uid == c.uid)) {
             step.keep_waiting(view, "Joined", &format!("cycle {} takes it along", lead.name));
         }
+        // Who joins stands in the lead's status before the Job is there, since the next try must take the same
+        // along. A lead alone is a slot, which waits for as few writes as can be.
+        if joined.is_empty() {
+            statuses = step.actions.split_off(before);
+        }
     }
     step.note(false, "SuccessfulCreate", format!("started cycle {}", cycle.name), Some(lead.clone()));
     step.actions.push(Action::StartJob { lead, joined });
+    step.actions.extend(statuses);
     step.look_again_at(step.now + FIRST_LOOK);
 }
 
@@ -101,11 +108,13 @@ fn watch(step: &mut Step<'_>, cycle: &CycleView, job: &JobView) {
     if job.suspended {
         return step.keep_waiting(cycle, "Queued", "the Job is suspended, for example by Kueue");
     }
+    // Without a status it was left between its Job and its first status.
+    let bare = cycle.phase.is_none() && job.waiting.is_none();
+    if bare || (job.started && cycle.phase != Some(Phase::Running)) {
+        let name = job.name.clone();
+        step.set_cycle(cycle.reference(), cycle_status::running(cycle, &name, &cycle.joined, step.now));
+    }
     if job.started {
-        if cycle.phase != Some(Phase::Running) {
-            let name = job.name.clone();
-            step.set_cycle(cycle.reference(), cycle_status::running(cycle, &name, &cycle.joined, step.now));
-        }
         return;
     }
     let timeout = job.created + SignedDuration::from_secs(i64::try_from(START_TIMEOUT).unwrap_or(900));
@@ -158,7 +167,13 @@ fn ended(step: &mut Step<'_>, cycle: &CycleView, job: &JobView, end: &JobEnd) {
             step.actions.push(Action::StartReportJob { cycle: cycle.reference() });
             step.look_again_at(step.now + FIRST_LOOK);
         }
-        Verdict::Ended(how) => finish(step, cycle, &how, Some(end)),
+        Verdict::Ended(how) => {
+            let mut cycle = cycle.clone();
+            // A Job that ended before its cycle had a status.
+            cycle.job.get_or_insert_with(|| job.name.clone());
+            cycle.started.get_or_insert(job.created);
+            finish(step, &cycle, &how, Some(end));
+        }
     }
 }
 

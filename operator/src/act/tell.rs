@@ -47,7 +47,7 @@ pub async fn tell_of_stray(context: &Context, job: &Job, why: String) {
 }
 
 /// Tells people. An event that can't be written is logged and forgotten.
-pub async fn tell(context: &Context, agent: &PersistentAgent, notes: Vec<Note>) {
+pub fn tell(context: &Context, agent: &PersistentAgent, notes: Vec<Note>) {
     let reference = agent.object_ref(&());
     for note in notes {
         let secondary = note.cycle.as_ref().map(|c| k8s_openapi::api::core::v1::ObjectReference {
@@ -65,9 +65,7 @@ pub async fn tell(context: &Context, agent: &PersistentAgent, notes: Vec<Note>) 
             action: "Cycle".into(),
             secondary,
         };
-        if let Err(error) = context.recorder.publish(&event, &reference).await {
-            tracing::warn!(agent = %agent.name_any(), reason = note.reason, error = %error, "an event could not be written");
-        }
+        context.said.say(event, reference.clone());
     }
 }
 

@@ -43,7 +43,7 @@ impl Index {
         let namespace = job.namespace().unwrap_or_default();
         let key = Key::new(&namespace, &job.name_any());
         let uid = job.uid().unwrap_or_default();
-        self.note_listed(Kind::Job, &key);
+        self.note_listed(Kind::Job, &uid);
         let mut entry = job_entry(job)?;
         let known = self.jobs.get(&key).filter(|k| k.view.uid == uid);
         // Names of agents are short enough for a label.

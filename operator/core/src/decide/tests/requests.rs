@@ -227,3 +227,47 @@ fn only_who_looked_at_them_speaks_about_an_agents_own_schedules() {
         .end(&CycleReport { charter: Some(charter), ..CycleReport::new(CycleResult::Done) });
     assert_eq!(keys(&w), [""; 0], "one that has read the older ledger");
 }
+
+/// What would be done in one step while a claimed cycle has no Job: "job" and "status", in this order.
+fn start_of(w: &World) -> Vec<&'static str> {
+    let word = |action: &Action| match action {
+        Action::StartJob { .. } => Some("job"),
+        Action::SetCycle { .. } => Some("status"),
+        _ => None,
+    };
+    w.decide().actions.iter().filter_map(word).collect()
+}
+
+#[test]
+fn a_lone_cycle_gets_its_job_first_and_one_that_others_join_its_status() {
+    let mut w = World::sql("0 7 * * *", "2026-12-01T08:00:00Z");
+    w.request("a", &json!({}));
+    let claim = w.decide();
+    w.agent.status = Some(claim.status);
+    assert_eq!(start_of(&w), ["job", "status"]);
+    w.request("b", &json!({}));
+    assert_eq!(start_of(&w), ["status", "status", "job"]);
+}
+
+#[test]
+fn an_operator_that_dies_between_a_job_and_the_first_status_starts_no_second_and_loses_no_field() {
+    for seen_at_work in [true, false] {
+        let mut w = World::sql("0 7 * * *", "2026-12-01T08:00:00Z");
+        w.request("a", &json!({}));
+        w.at("2026-12-01T08:00:01Z");
+        // The status that followed the Job was never written.
+        w.cycles[0].status = None;
+        if seen_at_work {
+            w.at("2026-12-01T08:00:02Z");
+            let status = w.cycles[0].status.clone().unwrap();
+            assert_eq!(status.phase, Some(Phase::Running));
+            assert_eq!(w.look_again, ts("2026-12-01T08:01:02Z"), "whether its pod starts is still looked at");
+        }
+        w.done();
+        let status = w.cycles[0].status.clone().unwrap();
+        assert_eq!(status.phase, Some(Phase::Succeeded));
+        assert!(status.job.is_some_and(|job| !job.is_empty()));
+        assert!(status.started.is_some());
+        assert_eq!(w.jobs_made, ["a"]);
+    }
+}
