@@ -61,7 +61,7 @@ fn packer() -> MutexGuard<'static, Option<Packer>> {
 impl Packed {
     fn new(text: &[u8]) -> Self {
         let packed = packer().as_mut().and_then(|(compressor, _)| compressor.compress(text).ok());
-        match packed {
+        match packed.filter(|_| !text.is_empty()) {
             Some(bytes) => Self { bytes: bytes.into(), length: text.len() },
             None => Self { bytes: text.into(), length: 0 },
         }

@@ -12,7 +12,14 @@ use crate::stored::{StoredCycle, Uid};
 #[derive(Debug, Default)]
 pub(super) struct Cycles {
     of: HashMap<Key, Vec<StoredCycle>>,
+    /// The agent of each cycle that is not named after it.
+    odd: HashMap<Key, Key>,
     count: usize,
+}
+
+/// The agent after which a cycle is named; those that we make are named after theirs.
+fn stem(name: &str) -> &str {
+    name.rsplit_once('-').map_or("", |(stem, _)| stem)
 }
 
 impl Cycles {
@@ -29,7 +36,15 @@ impl Cycles {
         self.of.values().flatten().map(|c| &c.uid)
     }
 
+    /// Takes in a cycle. One of this name that another agent had is gone.
     pub(super) fn put(&mut self, agent: Key, cycle: StoredCycle) {
+        let key = Key { namespace: agent.namespace.clone(), name: (*cycle.name).into() };
+        if let Some(holder) = self.holder(&key).filter(|holder| *holder != agent) {
+            self.drop(&holder, &key);
+        }
+        if stem(&key.name) != &*agent.name {
+            self.odd.insert(key, agent.clone());
+        }
         let list = self.of.entry(agent).or_default();
         match list.binary_search_by(|c| c.name.cmp(&cycle.name)) {
             Ok(i) if list[i].uid == cycle.uid && list[i].version > cycle.version => {}
@@ -45,16 +60,27 @@ impl Cycles {
         }
     }
 
-    /// Removes the cycle of this UID; returns the key of its agent.
+    fn get(&self, agent: &Key, name: &str) -> Option<&StoredCycle> {
+        let list = self.of.get(agent)?;
+        list.binary_search_by(|c| (*c.name).cmp(name)).ok().map(|i| &list[i])
+    }
+
+    /// The agent that has the cycle of this name.
+    fn holder(&self, key: &Key) -> Option<Key> {
+        let named = || Key { namespace: key.namespace.clone(), name: stem(&key.name).into() };
+        self.odd.get(key).cloned().or_else(|| Some(named()).filter(|agent| self.get(agent, &key.name).is_some()))
+    }
+
+    fn drop(&mut self, agent: &Key, key: &Key) {
+        self.odd.remove(key);
+        self.retain_of(agent, |c| *c.name != *key.name);
+    }
+
+    /// Removes the cycle of this name and UID; returns the key of its agent.
     pub(super) fn remove(&mut self, key: &Key, uid: &Uid) -> Option<Key> {
-        // Cycles that we make are named after their agent.
-        let stem = key.name.rsplit_once('-').map_or("", |(stem, _)| stem);
-        let likely = Key { namespace: key.namespace.clone(), name: stem.into() };
-        let has = |(_, list): &(&Key, &Vec<StoredCycle>)| list.iter().any(|c| c.uid == *uid);
-        let place = self.of.get_key_value(&likely).filter(has);
-        let here = |(agent, _): &(&Key, &Vec<StoredCycle>)| agent.namespace == key.namespace;
-        let agent = place.or_else(|| self.of.iter().filter(here).find(has))?.0.clone();
-        self.retain_of(&agent, |c| c.uid != *uid);
+        let agent = self.holder(key)?;
+        self.get(&agent, &key.name).filter(|c| c.uid == *uid)?;
+        self.drop(&agent, key);
         Some(agent)
     }
 
@@ -67,6 +93,9 @@ impl Cycles {
         for agent in &agents {
             self.retain_of(agent, |c| listed.contains(&c.uid));
         }
+        let mut odd = std::mem::take(&mut self.odd);
+        odd.retain(|key, agent| self.get(agent, &key.name).is_some());
+        self.odd = odd;
         agents
     }
 
