@@ -68,7 +68,10 @@ impl Cycles {
     /// The agent that has the cycle of this name.
     fn holder(&self, key: &Key) -> Option<Key> {
         let named = || Key { namespace: key.namespace.clone(), name: stem(&key.name).into() };
-        self.odd.get(key).cloned().or_else(|| Some(named()).filter(|agent| self.get(agent, &key.name).is_some()))
+        self.odd
+            .get(key)
+            .cloned()
+            .or_else(|| Some(named()).filter(|agent| self.get(agent, &key.name).is_some()))
     }
 
     fn drop(&mut self, agent: &Key, key: &Key) {
