@@ -60,7 +60,7 @@ impl Cycles {
         }
     }
 
-    fn get(&self, agent: &Key, name: &str) -> Option<&StoredCycle> {
+    pub(super) fn get(&self, agent: &Key, name: &str) -> Option<&StoredCycle> {
         let list = self.of.get(agent)?;
         list.binary_search_by(|c| (*c.name).cmp(name)).ok().map(|i| &list[i])
     }
