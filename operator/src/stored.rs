@@ -166,8 +166,7 @@ impl std::fmt::Display for Uid {
         match self {
             Self::Number(bytes) => {
                 let hex = format!("{:032x}", u128::from_be_bytes(*bytes));
-                let (a, b, c, d, e) = (&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
-                write!(f, "{a}-{b}-{c}-{d}-{e}")
+                write!(f, "{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
             }
             Self::Text(text) => f.write_str(text),
         }
