@@ -183,7 +183,9 @@ async fn hostile_archives_have_their_class_and_the_memory_stays() {
         let total: u64 = peaks.iter().sum();
         assert!(total < 100_000_000, "{what}: {peaks:?}");
         println!("{what}: {total} bytes of RAM in {} processes", peaks.len());
-        assert!(what.contains("calls 4 GiB") || peaks.len() > 1, "{what}: no worker was seen in {peaks:?}");
+        // Of the archives that keep a worker busy: one that stops at the first bytes can be gone before a look.
+        let busy = what.starts_with("4 GiB of zeros") && class == FailureClass::RestoreBomb;
+        assert!(!busy || peaks.len() > 1, "{what}: no worker was seen in {peaks:?}");
         assert_eq!(report.class, Some(class), "{what}: {report:?}\n{}", agent.log());
         assert_eq!(report.result, CycleResult::Failed);
         assert!(!agent.dir.path().join("work/memory/memory.db").exists(), "{what}: nothing is opened");
