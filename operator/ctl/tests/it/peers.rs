@@ -18,7 +18,8 @@ spec:
       image: registry.example.com/none
       command: [sh, -ec]
       args:
-      - cycle-job child call message_peer '{{\"peer\": \"{peer}\", \"body\": \"And you?\"}}'
+      - |
+        cycle-job child call message_peer '{{\"peer\": \"{peer}\", \"body\": \"And you?\"}}'
 "
     );
     std::fs::write(folder.join(format!("{name}.yaml")), text).unwrap();
