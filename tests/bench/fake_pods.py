@@ -39,7 +39,7 @@ def report(pod):
         "memory": {"snapshot": "%d-0-fake" % epoch, "epoch": epoch, "size": 4096, "archiveSize": 512, "tables": 1,
                    "persistedAt": int(time.time())},
         "tables": [{"name": "prices", "rows": 560, "before": 520, "inserted": 40, "updated": 3}],
-        "usage": {"modelCalls": 5, "toolCalls": 9, "inputTokens": 52000, "outputTokens": 2100, "cost": 0.02},
+        "usage": {"modelCalls": 5, "toolCalls": 9, "inputTokens": 5200, "outputTokens": 210, "cost": 0.02},
         "phases": [{"phase": "restore", "ms": 120}, {"phase": "execute", "ms": 9000}, {"phase": "persist", "ms": 80}],
     })
 
