@@ -11,8 +11,10 @@ use crate::{agent, cycle, phase};
 /// A definition without its rules, as an old release may have had it.
 fn without_rules(definition: &mut Value) {
     for version in definition["spec"]["versions"].as_array_mut().unwrap() {
-        let properties = &mut version["schema"]["openAPIV3Schema"]["properties"];
-        properties["spec"] =
+        let schema = version["schema"]["openAPIV3Schema"].as_object_mut().unwrap();
+        // Rules of the whole object name fields that are about to go.
+        schema.remove("x-kubernetes-validations");
+        schema["properties"]["spec"] =
             serde_json::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     }
 }
