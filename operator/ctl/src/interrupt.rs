@@ -62,9 +62,11 @@ async fn signal() {
 pub(crate) async fn watch() {
     loop {
         signal().await;
+        // Asked before anybody is woken: who ends in order may be through with it before this goes on.
+        let in_order = IN_ORDER.load(Ordering::SeqCst) > 0;
         REQUESTED.store(true, Ordering::SeqCst);
         WAITING.notify_waiters();
-        if IN_ORDER.load(Ordering::SeqCst) > 0 {
+        if in_order {
             continue;
         }
         progress::clear();

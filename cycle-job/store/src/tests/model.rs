@@ -5,7 +5,10 @@
 //! there twice, a broken fence is a name after its cycle was fenced. Processes die, answers get lost, writes
 //! land late, garbage is collected in between.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
@@ -50,7 +53,9 @@ struct World {
     ghosts: Vec<Arc<FaultyStore>>,
     cycles: u32,
     acknowledged: Vec<String>,
-    fenced: BTreeMap<String, u64>,
+    fenced: BTreeSet<String>,
+    /// Cycles of which an attempt ended without a clear answer: its write may be there, or be on its way.
+    unclear: BTreeSet<String>,
     epoch: u64,
     now: Timestamp,
     counts: BTreeMap<&'static str, u32>,
@@ -67,7 +72,8 @@ impl World {
             ghosts: vec![],
             cycles: 0,
             acknowledged: vec![],
-            fenced: BTreeMap::new(),
+            fenced: BTreeSet::new(),
+            unclear: BTreeSet::new(),
             epoch: 0,
             now: super::cycles::now(),
             counts: BTreeMap::new(),
@@ -152,7 +158,9 @@ impl World {
 
     /// The cycle's token may not be in the memory: it was fenced, and no attempt of it can have landed.
     fn fenced_for_good(&self, cycle: &str) -> bool {
-        self.fenced.contains_key(cycle) && !self.acknowledged.iter().any(|name| name == cycle)
+        self.fenced.contains(cycle)
+            && !self.unclear.contains(cycle)
+            && !self.acknowledged.iter().any(|name| name == cycle)
     }
 
     async fn text(&self, archive: Option<&ArchiveRef>) -> Option<String> {
@@ -203,12 +211,15 @@ impl World {
                 self.count("published");
                 self.acknowledged.push(process.cycle.clone());
             }
-            Err(PublishError::Fenced { epoch, .. } | PublishError::Superseded { epoch, .. }) => {
+            Err(PublishError::Fenced { .. } | PublishError::Superseded { .. }) => {
                 self.count("fenced");
-                self.fenced.insert(process.cycle.clone(), epoch);
+                self.fenced.insert(process.cycle.clone());
             }
             Err(PublishError::HeadLost { what }) => panic!("HEAD was {what}"),
-            Err(_) => self.count("publish failed"),
+            Err(_) => {
+                self.count("publish failed");
+                self.unclear.insert(process.cycle.clone());
+            }
         }
         if self.rng.random_bool(0.5) {
             self.collect_by(&mut acquired.writer).await;
