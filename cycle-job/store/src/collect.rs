@@ -180,6 +180,7 @@ impl AgentStore {
     ) -> Result<Collectable, CollectError> {
         let mut listing = self.store().list(&self.key("")).await?;
         let HeadAt { head, .. } = self.read_head().await?.ok_or(CollectError::NoHead)?;
+        head.check_current().map_err(ReadHeadError::Head)?;
         for object in &mut listing {
             object.key = self.relative(&object.key).to_owned();
         }

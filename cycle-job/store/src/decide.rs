@@ -5,6 +5,7 @@ use jiff::Timestamp;
 
 use crate::{
     acquire::{ATTEMPTS_MAX, AcquireError, AcquireRequest, Start},
+    agent_store::ReadHeadError,
     head::{Attempt, HEAD_VERSION, Head, HeadOwner, Holder, SnapshotKind, order},
 };
 
@@ -91,6 +92,7 @@ fn with_head(
     request: &AcquireRequest,
 ) -> Result<Decision, AcquireError> {
     check_owner(&head.owner, request)?;
+    head.check_current().map_err(ReadHeadError::Head)?;
     let evidence = expected(head, request).into_iter().chain(newer(head, snapshot_ids)).collect();
     check_rollback(head, evidence, request)?;
     let own = head.newest_of(&request.cycle);

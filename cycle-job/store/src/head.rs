@@ -235,6 +235,15 @@ pub enum HeadError {
         #[source]
         source: serde_json::Error,
     },
+    /// It contradicts itself: edited by hand, or put together from two.
+    #[error(
+        "HEAD.json is damaged ({what}): put it back from the bucket's versions or a backup; the snapshots beside it \
+         are untouched"
+    )]
+    Inconsistent {
+        /// The contradiction.
+        what: String,
+    },
 }
 
 impl HeadError {
@@ -242,7 +251,7 @@ impl HeadError {
     pub fn class(&self) -> FailureClass {
         match self {
             Self::Version { .. } => FailureClass::UnknownVersion,
-            Self::Damaged { .. } => FailureClass::HeadCorrupt,
+            Self::Damaged { .. } | Self::Inconsistent { .. } => FailureClass::HeadCorrupt,
         }
     }
 
@@ -281,6 +290,22 @@ impl Head {
     /// The current snapshot; None before the first.
     pub fn current(&self) -> Option<&Snapshot> {
         self.current.as_deref().and_then(|id| self.snapshot(id))
+    }
+
+    /// Says that the current snapshot is not the newest that is listed. Whoever publishes makes its snapshot current,
+    /// a restore too: this HEAD was edited by hand, a cycle would begin with nothing or with an older state, and
+    /// what lies there could be collected.
+    pub fn check_current(&self) -> Result<(), HeadError> {
+        let newest = self.snapshots.last().map(|snapshot| snapshot.id.as_str());
+        let what = match (&self.current, newest) {
+            (current, newest) if current.as_deref() == newest => return Ok(()),
+            (Some(id), _) if self.snapshot(id).is_none() => {
+                format!("its current snapshot {id} is not in its list")
+            }
+            (Some(id), _) => format!("it lists snapshots that are newer than its current one, {id}"),
+            (None, _) => "it lists snapshots and calls none of them current".to_owned(),
+        };
+        Err(HeadError::Inconsistent { what })
     }
 
     /// A listed snapshot.
@@ -500,6 +525,29 @@ pub(crate) mod tests {
         assert_eq!(head.newer(["6-1-bb", "10-1-cc", "9-2-dd"]), Some("10-1-cc"));
         let lowered = Head { epoch: 4, ..head };
         assert_eq!(lowered.newer([]), Some("5-1-aa"));
+    }
+
+    #[test]
+    fn a_head_whose_current_snapshot_is_not_its_newest_is_damaged() {
+        let listed = || {
+            vec![snapshot("4-1-aa", SnapshotKind::Final, "b"), snapshot("5-1-aa", SnapshotKind::Final, "c")]
+        };
+        let sound = head(5, listed());
+        assert!(sound.check_current().is_ok() && head(5, vec![]).check_current().is_ok());
+        let edited = |current: Option<&str>, snapshots| Head {
+            current: current.map(str::to_owned),
+            ..head(5, snapshots)
+        };
+        for (damaged, word) in [
+            (edited(Some("5-1-ab"), listed()), "not in its list"),
+            (edited(Some("5-1-aa"), vec![]), "not in its list"),
+            (edited(Some("4-1-aa"), listed()), "newer"),
+            (edited(None, listed()), "none of them"),
+        ] {
+            let error = damaged.check_current().unwrap_err();
+            assert!(error.to_string().contains(word), "{error}");
+            assert_eq!(error.class(), FailureClass::HeadCorrupt);
+        }
     }
 
     #[test]

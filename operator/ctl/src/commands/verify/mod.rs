@@ -148,10 +148,8 @@ impl<'a> Checks<'a> {
     fn head(&mut self, ids: &[String]) {
         let head = self.head;
         let mut wrong = vec![];
-        if let Some(current) = &head.current
-            && head.snapshot(current).is_none()
-        {
-            wrong.push(format!("its current snapshot {current} is not in its list"));
+        if let Err(cicada_store::HeadError::Inconsistent { what }) = head.check_current() {
+            wrong.push(what);
         }
         let orders: Vec<_> = head.snapshots.iter().map(|s| cicada_store::head::order(&s.id)).collect();
         if orders.iter().any(Option::is_none) || !orders.is_sorted() {
