@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use cicada_contract::plan::{ContainerConfig, Executor, Mode};
 use cicada_contract::{CyclePlan, CycleReport};
+use cicada_cycle_job::executor::container::server::mark_ended;
 use indicatif::ProgressBar;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -80,6 +81,8 @@ pub(super) async fn run(
         }
     };
     if let Some(task) = own {
+        // A cycle that was killed could not say so itself: its agent would wait for the server.
+        mark_ended(&paths.mcp);
         let _ = task.await;
     }
     if let Some(task) = stderr {

@@ -27,7 +27,7 @@ use super::desk::{Desk, Seen};
 use super::objects::{owned, peers, uid};
 use super::{DEFAULT_NAMESPACE, secrets, summary};
 use crate::manifest::Folder;
-use crate::output;
+use crate::{interrupt, output};
 
 /// What belongs to one agent.
 pub(super) struct World {
@@ -343,7 +343,7 @@ impl World {
         let mut attempts = 1;
         let ended = loop {
             let ended = child::run(&plan, &text, &self.folder, &environment).await?;
-            if !again(ended.report.class) || attempts > limit {
+            if !again(ended.report.class) || attempts > limit || interrupt::requested() {
                 break ended;
             }
             output::note(&format!("{}: attempt {attempts} failed: {}", self.path(), ended.report.message));

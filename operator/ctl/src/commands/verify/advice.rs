@@ -9,6 +9,8 @@ pub(super) enum Fault {
     Foreign(String),
     /// HEAD contradicts itself.
     Head,
+    /// An older HEAD was put back: this snapshot is of a later epoch.
+    OldHead(String),
     /// An archive of this snapshot, or one that it builds on.
     Snapshot(String),
     /// Large results or files that the ledger names.
@@ -53,8 +55,12 @@ fn of_one(agent: &str, fault: &Fault) -> Option<String> {
              cicadactl copy NAMESPACE/NAME {agent} takes a memory to another agent"
         ),
         Fault::Head => "HEAD.json itself is wrong, which no command mends: \
-                        bring an earlier version of it back from the bucket's versions or a backup"
+                        bring the newest sound version of it back from the bucket's versions or a backup"
             .into(),
+        Fault::OldHead(newer) => format!(
+            "put the newer HEAD.json back, from the bucket's versions or a backup. Without one, take the archives of \
+             {newer} out first, then accept the loss with the annotation cicada.dev/accept-memory-loss: {newer}"
+        ),
         Fault::Blob => "the agent goes on without the lost results, and a restore does not help: \
                         bring the objects back from the bucket's versions or a backup if they matter"
             .into(),
@@ -115,7 +121,7 @@ mod tests {
     #[test]
     fn each_damage_has_its_own_way_out() {
         let snapshots = |ids: &[&str]| ids.iter().map(|id| Fault::Snapshot((*id).into())).collect::<Vec<_>>();
-        let cases: [(Vec<Fault>, &[&'static str], &str, &str); 10] = [
+        let cases: [(Vec<Fault>, &[&'static str], &str, &str); 11] = [
             (snapshots(&["3-1-cc"]), &["2-1-bb", "1-1-aa"], "restore shop/clerk 2-1-bb goes back", "--all"),
             (snapshots(&["3-1-cc", "2-1-bb"]), &["1-1-aa"], "restore shop/clerk 1-1-aa goes back", "2-1-bb"),
             (snapshots(&["3-1-cc"]), &[], "verify shop/clerk --all finds", "no other snapshot"),
@@ -124,7 +130,8 @@ mod tests {
             (vec![Fault::Blob], &["3-1-cc"], "a restore does not help", "cicadactl"),
             (vec![Fault::Inbox], &["3-1-cc"], "nothing is to be done", "cicadactl"),
             (vec![Fault::Outbox("shop/clerk/outbox/a/claim-1".into())], &[], "remove the object", "restore"),
-            (vec![Fault::Head], &[], "bring an earlier version", "cicadactl"),
+            (vec![Fault::Head], &[], "bring the newest sound version", "cicadactl"),
+            (vec![Fault::OldHead("4-1-dd".into())], &[], "accept-memory-loss: 4-1-dd", "earlier"),
             (vec![Fault::Foreign("local/lab/x".into())], &[], "take it away", "restore"),
         ];
         for (faults, sound, words, never) in cases {

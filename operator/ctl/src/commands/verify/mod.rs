@@ -155,7 +155,8 @@ impl<'a> Checks<'a> {
         if orders.iter().any(Option::is_none) || !orders.is_sorted() {
             wrong.push("its snapshots are not in order".into());
         }
-        if let Some(newer) = head.newer(ids.iter().map(String::as_str)) {
+        let newer = head.newer(ids.iter().map(String::as_str));
+        if let Some(newer) = newer {
             wrong.push(format!(
                 "snapshot {newer} is of a later epoch than its {}: an older HEAD was put back",
                 head.epoch
@@ -165,6 +166,8 @@ impl<'a> Checks<'a> {
         if own != format!("{}/{}/", head.owner.namespace, head.owner.name) {
             wrong.push(format!("it belongs to {}", head.owner.path()));
             self.faults.insert(Fault::Foreign(head.owner.path()));
+        } else if let Some(newer) = newer {
+            self.faults.insert(Fault::OldHead(newer.to_owned()));
         } else if !wrong.is_empty() {
             self.faults.insert(Fault::Head);
         }
