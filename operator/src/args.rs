@@ -26,32 +26,9 @@ pub enum Command {
     Crds,
 }
 
-/// Which installation.
+/// Which instance of the operator.
 #[derive(Debug, Clone, Args)]
-pub struct InstallationArgs {
-    /// Configuration file (YAML) of the installation.
-    #[arg(long, env = "CICADA_CONFIG")]
-    pub config: Option<PathBuf>,
-    /// Namespaces that it watches, separated by commas; none = the whole cluster.
-    #[arg(long, env = "CICADA_WATCH_NAMESPACES", value_delimiter = ',')]
-    pub watch_namespaces: Vec<String>,
-    /// Namespace of its Lease.
-    #[arg(long, env = "POD_NAMESPACE", default_value = "default")]
-    pub namespace: String,
-    /// Name of its Lease.
-    #[arg(long, env = "CICADA_LEASE", default_value = "cicada-operator")]
-    pub lease: String,
-    /// Form of the log.
-    #[arg(long, env = "CICADA_LOG_FORMAT", value_enum, default_value = "text")]
-    pub log_format: LogFormat,
-    /// Filter of the log.
-    #[arg(long, env = "CICADA_LOG", default_value = "info")]
-    pub log: String,
-}
-
-/// How to run.
-#[derive(Debug, Clone, Args)]
-pub struct RunArgs {
+pub struct Instance {
     /// Configuration file (YAML).
     #[arg(long, env = "CICADA_CONFIG")]
     pub config: Option<PathBuf>,
@@ -64,6 +41,40 @@ pub struct RunArgs {
     /// Name of the Lease; one per instance of the operator.
     #[arg(long, env = "CICADA_LEASE", default_value = "cicada-operator")]
     pub lease: String,
+}
+
+impl Instance {
+    /// The watched namespaces; none = the whole cluster. An empty variable gives an empty name, which is none.
+    pub fn namespaces(&self) -> Vec<String> {
+        self.watch_namespaces.iter().filter(|n| !n.is_empty()).cloned().collect()
+    }
+
+    /// `namespace/name` of the Lease: its name in the status of its agents.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.namespace, self.lease)
+    }
+}
+
+/// What is done to an installation from outside of it.
+#[derive(Debug, Clone, Args)]
+pub struct InstallationArgs {
+    /// Which one.
+    #[command(flatten)]
+    pub instance: Instance,
+    /// Form of the log.
+    #[arg(long, env = "CICADA_LOG_FORMAT", value_enum, default_value = "text")]
+    pub log_format: LogFormat,
+    /// Filter of the log.
+    #[arg(long, env = "CICADA_LOG", default_value = "info")]
+    pub log: String,
+}
+
+/// How to run.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// Which one this is.
+    #[command(flatten)]
+    pub instance: Instance,
     /// Who this replica is in the Lease.
     #[arg(long, env = "POD_NAME", default_value = "")]
     pub identity: String,

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, api::ListParams, core::DeserializeGuard};
 
-use crate::{args::InstallationArgs, config::Config, foreign, schema, uninstall};
+use crate::{args::Instance, config::Config, foreign, schema, uninstall};
 
 /// Time in which a fresh installation gets its leader.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -17,13 +17,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs the command.
-pub fn run(args: InstallationArgs) -> anyhow::Result<ExitCode> {
+pub fn run(instance: &Instance) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(check(&args))
+    runtime.block_on(check(instance))
 }
 
-async fn check(args: &InstallationArgs) -> anyhow::Result<ExitCode> {
-    let config = Config::load(args.config.as_deref())?;
+async fn check(instance: &Instance) -> anyhow::Result<ExitCode> {
+    let config = Config::load(instance.config.as_deref())?;
     let client = Client::try_default().await.context("found no way to the API server")?;
     let missing =
         schema::missing(&schema::served(&client).await.context("could not read the served schema")?);
@@ -33,17 +33,15 @@ async fn check(args: &InstallationArgs) -> anyhow::Result<ExitCode> {
             missing.join(", ")
         );
     }
-    let namespaces: Vec<&str> =
-        args.watch_namespaces.iter().map(String::as_str).filter(|n| !n.is_empty()).collect();
     let mut scopes: Vec<Api<DeserializeGuard<PersistentAgent>>> =
-        namespaces.iter().map(|n| Api::namespaced(client.clone(), n)).collect();
+        instance.namespaces().iter().map(|n| Api::namespaced(client.clone(), n)).collect();
     if scopes.is_empty() {
         scopes.push(Api::all(client.clone()));
     }
     for scope in scopes {
         scope.list(&ListParams::default().limit(1)).await.context("could not list agents")?;
     }
-    let leader = leader(&client, args).await?;
+    let leader = leader(&client, instance).await?;
     let store =
         if config.defaults.store.is_some() { "a default store is set" } else { "no default store is set" };
     tracing::info!("the definitions are current, agents can be listed, {leader} leads, {store}");
@@ -51,11 +49,11 @@ async fn check(args: &InstallationArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Who holds the Lease and renews it.
-async fn leader(client: &Client, args: &InstallationArgs) -> anyhow::Result<String> {
-    let leases: Api<Lease> = Api::namespaced(client.clone(), &args.namespace);
+async fn leader(client: &Client, instance: &Instance) -> anyhow::Result<String> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &instance.namespace);
     let find = async {
         loop {
-            let lease = leases.get_opt(&args.lease).await.context("could not read the Lease")?;
+            let lease = leases.get_opt(&instance.lease).await.context("could not read the Lease")?;
             let spec = lease.and_then(|l| l.spec);
             let alive = foreign::is_alive(spec.as_ref(), Timestamp::now());
             let holder = spec.filter(|_| alive).and_then(|s| s.holder_identity);

@@ -58,7 +58,8 @@ impl Context {
         args: &RunArgs,
         identity: &str,
     ) -> Self {
-        let lease = Holder::new(client.clone(), kube_config, &args.namespace, &args.lease, identity);
+        let instance = &args.instance;
+        let lease = Holder::new(client.clone(), kube_config, &instance.namespace, &instance.lease, identity);
         let reporter = Reporter {
             controller: crate::FIELD_MANAGER.into(),
             instance: Some(identity.to_owned()).filter(|i| !i.is_empty()),
@@ -74,10 +75,10 @@ impl Context {
             health: Health::default(),
             metrics: Metrics::default(),
             lease,
-            namespaces: args.watch_namespaces.iter().filter(|n| !n.is_empty()).cloned().collect(),
+            namespaces: instance.namespaces(),
             spaces: Namespaces::default(),
             watch_timeout: args.watch_timeout,
-            instance: format!("{}/{}", args.namespace, args.lease),
+            instance: instance.name(),
             share: args.share,
             foreign: Foreign::default(),
             schema: Schema::default(),

@@ -19,11 +19,11 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         Command::Uninstall(args) => {
             telemetry::start(args.log_format, &args.log)?;
-            uninstall::run(args)
+            uninstall::run(&args.instance)
         }
         Command::Check(args) => {
             telemetry::start(args.log_format, &args.log)?;
-            check::run(args)
+            check::run(&args.instance)
         }
         Command::Run(args) => {
             telemetry::start(args.log_format, &args.log)?;

@@ -64,7 +64,7 @@ pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(args: RunArgs) -> anyhow::Result<ExitCode> {
-    let config = Config::load(args.config.as_deref())?;
+    let config = Config::load(args.instance.config.as_deref())?;
     let mut kube_config =
         kube::Config::infer().await.context("found neither a service account nor a kubeconfig")?;
     // Our own waits know what a failure means; the client's own would block a look for minutes.
@@ -72,7 +72,7 @@ async fn serve(args: RunArgs) -> anyhow::Result<ExitCode> {
     let builder = ClientBuilder::try_from(kube_config.clone()).context("could not make a client")?;
     let client = builder.with_layer(&TimeoutLayer::new(HEADERS)).build();
     let identity = identity(&args.identity);
-    let config = with_cluster_name(config, &client, &args.watch_namespaces).await?;
+    let config = with_cluster_name(config, &client, &args.instance.watch_namespaces).await?;
     let context = Arc::new(Context::new(client, kube_config, config, &args, &identity));
     tracing::info!(identity, namespaces = ?context.namespaces, store = context.config.defaults.store.is_some(), "starting");
     crate::schema::check(&context).await;

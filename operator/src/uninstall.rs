@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use crate::{
     FIELD_MANAGER,
-    args::InstallationArgs,
+    args::Instance,
     config::Config,
     lease::{Holder, RENEW, TRUST},
 };
@@ -52,10 +52,10 @@ struct Installation {
 }
 
 /// Runs the command.
-pub fn run(args: InstallationArgs) -> anyhow::Result<ExitCode> {
+pub fn run(instance: &Instance) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let installation = Installation::new(&args).await?;
+        let installation = Installation::new(instance).await?;
         tokio::time::timeout(LIMIT, installation.end())
             .await
             .context("not all finalizers went in time; run it again")?
@@ -63,8 +63,8 @@ pub fn run(args: InstallationArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl Installation {
-    async fn new(args: &InstallationArgs) -> anyhow::Result<Self> {
-        let config = Config::load(args.config.as_deref())?;
+    async fn new(instance: &Instance) -> anyhow::Result<Self> {
+        let config = Config::load(instance.config.as_deref())?;
         let kube_config =
             kube::Config::infer().await.context("found neither a service account nor a kubeconfig")?;
         let client = Client::try_from(kube_config.clone()).context("could not make a client")?;
@@ -72,11 +72,11 @@ impl Installation {
         let reporter = Reporter { controller: FIELD_MANAGER.into(), instance: Some(identity.clone()) };
         Ok(Self {
             config,
-            lease: Holder::new(client.clone(), kube_config, &args.namespace, &args.lease, &identity),
+            lease: Holder::new(client.clone(), kube_config, &instance.namespace, &instance.lease, &identity),
             recorder: Recorder::new(client.clone(), reporter),
             client,
-            instance: format!("{}/{}", args.namespace, args.lease),
-            namespaces: args.watch_namespaces.iter().filter(|n| !n.is_empty()).cloned().collect(),
+            instance: instance.name(),
+            namespaces: instance.namespaces(),
         })
     }
 
