@@ -1,6 +1,6 @@
 //! The Jobs of cycles, looks and deletions, with the ConfigMap that holds their plan.
 
-use cicada_contract::PlanConfig;
+use cicada_contract::{PlanConfig, PlanRun};
 use cicada_crds::{AgentCycle, PersistentAgent, PersistentAgentSpec, cycle::CycleRef};
 use cicada_operator_core::{
     deletion,
@@ -11,17 +11,65 @@ use cicada_operator_core::{
     spec::{Sizes, sizes},
 };
 use jiff::Timestamp;
-use k8s_openapi::api::{batch::v1::Job, core::v1::ConfigMap};
+use k8s_openapi::{
+    api::{batch::v1::Job, core::v1::ConfigMap},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
 use kube::{ResourceExt as _, api::ObjectMeta};
 
 use super::{may_act, owner, post};
 use crate::{context::Context, error::Error};
 
-/// The plan's config part and the numbers of the Job, with what the manifest alone does not say.
-fn config_of(context: &Context, agent: &PersistentAgent) -> Result<(PlanConfig, Sizes), Error> {
-    let mut config = plan_config(agent, &context.config.defaults)?;
-    config.owner.namespace_uid = context.index().namespace_uid(&agent.namespace().unwrap_or_default());
-    Ok((config, sizes(&agent.spec)?))
+/// The plan's config part, as it is and as it is written, and the numbers of the Job.
+struct Planned {
+    config: PlanConfig,
+    rendered: String,
+    sha256: String,
+    sizes: Sizes,
+}
+
+/// What one Job has of its own.
+struct Wanted<'a> {
+    name: String,
+    owner: Option<OwnerReference>,
+    /// Of the cycle, or of the agent where there is none.
+    uid: &'a str,
+    purpose: Purpose,
+}
+
+impl Planned {
+    fn new(config: PlanConfig, sizes: Sizes) -> Self {
+        let (rendered, sha256) = config.render();
+        Self { config, rendered, sha256, sizes }
+    }
+
+    /// With what the manifest alone does not say.
+    fn of(context: &Context, agent: &PersistentAgent) -> Result<Self, Error> {
+        let mut config = plan_config(agent, &context.config.defaults)?;
+        config.owner.namespace_uid = context.index().namespace_uid(&agent.namespace().unwrap_or_default());
+        Ok(Self::new(config, sizes(&agent.spec)?))
+    }
+
+    fn job(&self, context: &Context, agent: &PersistentAgent, run: &PlanRun, wanted: Wanted<'_>) -> Job {
+        let Wanted { name, owner, uid, purpose } = wanted;
+        job::build_job(&JobInput {
+            namespace: &agent.namespace().unwrap_or_default(),
+            agent: &agent.name_any(),
+            spec: &agent.spec,
+            sizes: &self.sizes,
+            config: &self.config,
+            config_sha256: &self.sha256,
+            run_plan: &serde_json::to_string(run).unwrap_or_default(),
+            mode: &run.mode,
+            // Its ConfigMap goes with the agent.
+            inline_config: (purpose == Purpose::Delete).then_some(self.rendered.as_str()),
+            name,
+            owner,
+            cycle_uid: Some(uid),
+            purpose,
+            defaults: &context.config.defaults,
+        })
+    }
 }
 
 /// Creates ConfigMap and Job of a cycle.
@@ -33,9 +81,8 @@ pub(super) async fn start_job(
     joined: &[CycleRef],
     purpose: Purpose,
 ) -> Result<(), Error> {
-    let (namespace, name) = (agent.namespace().unwrap_or_default(), agent.name_any());
-    let (config, sizes) = config_of(context, agent)?;
-    let (rendered, sha256) = config.render();
+    let namespace = agent.namespace().unwrap_or_default();
+    let planned = Planned::of(context, agent)?;
     let mut objects = vec![];
     for reference in std::iter::once(lead).chain(joined) {
         let view = cycles.iter().find(|c| c.uid == reference.uid);
@@ -48,28 +95,18 @@ pub(super) async fn start_job(
     };
     let references: Vec<&AgentCycle> = objects.iter().collect();
     let there = context.index().peers(agent, &context.config.defaults);
-    let run = plan_run(agent, &references, &there, &sha256);
-    let run_plan = serde_json::to_string(&run).unwrap_or_default();
-    ensure_config_map(context, agent, &rendered, &sha256).await?;
-    let job = job::build_job(&JobInput {
-        namespace: &namespace,
-        agent: &name,
-        spec: &agent.spec,
-        sizes: &sizes,
-        config: &config,
-        config_sha256: &sha256,
-        run_plan: &run_plan,
-        mode: &run.mode,
-        inline_config: None,
-        name: match purpose {
-            Purpose::Report => names::report_job(&lead.name, &lead.uid),
-            Purpose::Cycle | Purpose::Delete => names::job(&lead.name, &lead.uid),
-        },
-        owner: owner(lead_object),
-        cycle_uid: Some(&lead.uid),
-        purpose,
-        defaults: &context.config.defaults,
-    });
+    let run = plan_run(agent, &references, &there, &planned.sha256);
+    ensure_config_map(context, agent, &planned).await?;
+    let name = match purpose {
+        Purpose::Report => names::report_job(&lead.name, &lead.uid),
+        Purpose::Cycle | Purpose::Delete => names::job(&lead.name, &lead.uid),
+    };
+    let job = planned.job(
+        context,
+        agent,
+        &run,
+        Wanted { name, owner: owner(lead_object), uid: &lead.uid, purpose },
+    );
     create_job(context, &namespace, &job, &lead.uid).await?;
     if purpose == Purpose::Cycle {
         let slots = objects.iter().flat_map(|c| &c.spec.triggers).filter_map(|t| t.slot);
@@ -86,26 +123,12 @@ pub(super) async fn start_job(
 pub(super) async fn start_look(context: &Context, agent: &PersistentAgent) -> Result<(), Error> {
     let (namespace, name) = (agent.namespace().unwrap_or_default(), agent.name_any());
     let uid = agent.uid().unwrap_or_default();
-    let (config, sizes) = config_of(context, agent)?;
-    let (rendered, sha256) = config.render();
-    let run = plan_run(agent, &[], &[], &sha256);
-    ensure_config_map(context, agent, &rendered, &sha256).await?;
-    let job = job::build_job(&JobInput {
-        namespace: &namespace,
-        agent: &name,
-        spec: &agent.spec,
-        sizes: &sizes,
-        config: &config,
-        config_sha256: &sha256,
-        run_plan: &serde_json::to_string(&run).unwrap_or_default(),
-        inline_config: None,
-        name: names::look_job(&name, &uid, &store_location(&config.store)),
-        owner: owner(agent),
-        mode: &run.mode,
-        cycle_uid: Some(&uid),
-        purpose: Purpose::Report,
-        defaults: &context.config.defaults,
-    });
+    let planned = Planned::of(context, agent)?;
+    let run = plan_run(agent, &[], &[], &planned.sha256);
+    ensure_config_map(context, agent, &planned).await?;
+    let name = names::look_job(&name, &uid, &store_location(&planned.config.store));
+    let wanted = Wanted { name, owner: owner(agent), uid: &uid, purpose: Purpose::Report };
+    let job = planned.job(context, agent, &run, wanted);
     create_job(context, &namespace, &job, &uid).await
 }
 
@@ -140,12 +163,11 @@ async fn object_of(
 async fn ensure_config_map(
     context: &Context,
     agent: &PersistentAgent,
-    rendered: &str,
-    sha256: &str,
+    planned: &Planned,
 ) -> Result<(), Error> {
     let (namespace, name) = (agent.namespace().unwrap_or_default(), agent.name_any());
     let api = context.api::<ConfigMap>(&namespace);
-    let map = job::build_config_map(&namespace, &name, rendered, sha256, owner(agent));
+    let map = job::build_config_map(&namespace, &name, &planned.rendered, &planned.sha256, owner(agent));
     // A read is cheaper than a refused write, and all cycles but the first of a manifest find it.
     if let Some(found) = api.get_opt(&map.name_any()).await? {
         return same_content(&found, &map);
@@ -205,27 +227,12 @@ async fn make_job(
 pub(super) async fn start_delete_job(context: &Context, agent: &PersistentAgent) -> Result<(), Error> {
     let (namespace, name) = (agent.namespace().unwrap_or_default(), agent.name_any());
     let uid = agent.uid().unwrap_or_default();
-    let defaults = &context.config.defaults;
-    let (config, run) = deletion::delete_plan(agent, defaults)?;
+    let (config, run) = deletion::delete_plan(agent, &context.config.defaults)?;
     // A manifest whose sizes can't be read has a memory all the same.
     let sizes = sizes(&agent.spec).or_else(|_| sizes(&PersistentAgentSpec::default()))?;
-    let (rendered, sha256) = config.render();
-    let job = job::build_job(&JobInput {
-        namespace: &namespace,
-        agent: &name,
-        spec: &agent.spec,
-        sizes: &sizes,
-        config: &config,
-        config_sha256: &sha256,
-        run_plan: &serde_json::to_string(&run).unwrap_or_default(),
-        mode: &run.mode,
-        inline_config: Some(&rendered),
-        name: names::delete_job(&name, &uid),
-        owner: None,
-        cycle_uid: Some(&uid),
-        purpose: Purpose::Delete,
-        defaults,
-    });
+    let name = names::delete_job(&name, &uid);
+    let wanted = Wanted { name, owner: None, uid: &uid, purpose: Purpose::Delete };
+    let job = Planned::new(config, sizes).job(context, agent, &run, wanted);
     // Its name has the agent's UID in it, so one that is there is ours.
     make_job(context, &namespace, &job, |_| true).await
 }
