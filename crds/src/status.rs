@@ -193,6 +193,10 @@ pub struct AgentScheduleStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Time>")]
     pub last_slot: Option<Timestamp>,
+    /// Newest slot that was skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Time>")]
+    pub last_missed: Option<Timestamp>,
 }
 
 /// The one cycle that is at work.

@@ -1,7 +1,11 @@
 //! From status and notes to metrics.
 
 use cicada_crds::{PersistentAgent, status::State};
-use cicada_operator_core::{agent_status::DELIVERY_FAILED, decide::Note, due};
+use cicada_operator_core::{
+    agent_status::DELIVERY_FAILED,
+    decide::{MISSED, Note, OCCUPIED},
+    due,
+};
 use jiff::Timestamp;
 
 use crate::{context::Context, index::Key};
@@ -47,7 +51,7 @@ fn interval(agent: &PersistentAgent) -> Option<f64> {
 /// Counts what is told.
 pub fn told(context: &Context, key: &Key, notes: &[Note]) {
     let count = |reason: &str| notes.iter().filter(|n| n.reason == reason).map(|n| n.count).sum::<u64>();
-    let (missed, failed) = (count("MissSchedule"), count(DELIVERY_FAILED));
+    let (missed, failed) = (count(MISSED) + count(OCCUPIED), count(DELIVERY_FAILED));
     if missed + failed > 0 {
         context.metrics.agents.change(key, |numbers| {
             numbers.missed_slots += missed;

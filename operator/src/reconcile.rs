@@ -29,17 +29,17 @@ const FOREIGN_WAIT: SignedDuration = SignedDuration::from_secs(60);
 /// A forbidden Job (quota, policy) is tried again after this long.
 const FORBIDDEN_WAIT: SignedDuration = SignedDuration::from_secs(60);
 
-/// Looks at an agent; returns when to look again.
-pub async fn reconcile(context: &Context, key: &Key) -> Result<Timestamp, Error> {
+/// Looks at an agent; returns when to look again, if anything but a change makes that worth it.
+pub async fn reconcile(context: &Context, key: &Key) -> Result<Option<Timestamp>, Error> {
     tokio::time::timeout(TIMEOUT, Box::pin(steps(context, key)))
         .await
         .unwrap_or(Err(Error::Timeout(TIMEOUT.as_secs())))
 }
 
-async fn steps(context: &Context, key: &Key) -> Result<Timestamp, Error> {
+async fn steps(context: &Context, key: &Key) -> Result<Option<Timestamp>, Error> {
     let Some(mut agent) = ({ context.index().agent(key) }) else { return orphans(context, key).await };
     if foreign::is_at_work(context, &agent).await {
-        return Ok(Timestamp::now() + FOREIGN_WAIT);
+        return Ok(Some(Timestamp::now() + FOREIGN_WAIT));
     }
     let mut fresh = false;
     for _ in 0..STEPS {
@@ -70,11 +70,11 @@ async fn steps(context: &Context, key: &Key) -> Result<Timestamp, Error> {
                 context.metrics.conflicts.inc();
                 return Err(Error::Conflict);
             }
-            Err(error) => return explain(context, key, &mut agent, error, now).await,
+            Err(error) => return explain(context, key, &mut agent, error, now).await.map(Some),
         }
     }
     tracing::warn!(agent = %key, "an agent does not settle; it is looked at again in a minute");
-    Ok(Timestamp::now() + SignedDuration::from_secs(60))
+    Ok(Some(Timestamp::now() + SignedDuration::from_secs(60)))
 }
 
 async fn observe_and_decide(
@@ -272,17 +272,18 @@ async fn end_cycle(
 }
 
 /// Cycles whose agent does not exist: they wait a moment, then they fail.
-async fn orphans(context: &Context, key: &Key) -> Result<Timestamp, Error> {
+async fn orphans(context: &Context, key: &Key) -> Result<Option<Timestamp>, Error> {
     let now = Timestamp::now();
     let cycles = context.index().cycles(key, "");
     let mut next = now + SignedDuration::from_hours(1);
     if cycles.is_empty() {
+        // What has gone is forgotten: no queue may grow with all agents that there ever were.
         context.metrics.agents.forget(key);
-        return Ok(next);
+        return Ok(None);
     }
     if let Some(found) = context.api::<PersistentAgent>(&key.namespace).get_opt(&key.name).await? {
         context.index().put_agent(found);
-        return Ok(now);
+        return Ok(Some(now));
     }
     for cycle in &cycles {
         if cycle.is_terminal() {
@@ -314,7 +315,7 @@ async fn orphans(context: &Context, key: &Key) -> Result<Timestamp, Error> {
         let status = cycle_status::ended(cycle, &end, None, None, now);
         act::set_cycle(context, &key.namespace, &cycle.reference(), &status).await?;
     }
-    Ok(next)
+    Ok(Some(next))
 }
 
 async fn delete_cycle(context: &Context, key: &Key, cycle: &CycleView) -> Result<(), Error> {

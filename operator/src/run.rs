@@ -46,8 +46,8 @@ const CONFLICT_WAIT: Duration = Duration::from_millis(200);
 #[derive(Debug, Default)]
 struct Memo {
     /// When each is to be looked at again, by the wall clock: the queue's own clock stands still in a
-    /// suspended machine and does not see a step of the time.
-    look_again: Mutex<HashMap<Key, Timestamp>>,
+    /// suspended machine and does not see a step of the time. None = when something changes.
+    look_again: Mutex<HashMap<Key, Option<Timestamp>>>,
     failures: Mutex<HashMap<Key, u32>>,
 }
 
@@ -168,12 +168,19 @@ async fn work(context: Arc<Context>, memo: Arc<Memo>) {
         context.metrics.reconcile_seconds.observe(started.elapsed().as_secs_f64());
         let wait = settle(&context, &memo, &key, result);
         context.queue.done(&key);
-        context.queue.add(key, wait);
+        if let Some(wait) = wait {
+            context.queue.add(key, wait);
+        }
     }
 }
 
-/// Notes how a look went, and says when the next is due.
-fn settle(context: &Context, memo: &Memo, key: &Key, result: Result<Timestamp, Error>) -> Duration {
+/// Notes how a look went, and says when the next is due, if anything but a change makes it so.
+fn settle(
+    context: &Context,
+    memo: &Memo,
+    key: &Key,
+    result: Result<Option<Timestamp>, Error>,
+) -> Option<Duration> {
     let count =
         |kind: &str| context.metrics.reconciles.get_or_create(&KindLabels { kind: kind.to_owned() }).inc();
     let mut failures = memo.failures.lock().unwrap_or_else(PoisonError::into_inner);
@@ -182,14 +189,15 @@ fn settle(context: &Context, memo: &Memo, key: &Key, result: Result<Timestamp, E
             failures.remove(key);
             count("ok");
             memo.look_again.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), at);
-            Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO)
+            let wait = |at: Timestamp| Duration::try_from(at.duration_since(Timestamp::now()));
+            at.map(|at| wait(at).unwrap_or(Duration::ZERO))
         }
         Err(Error::Conflict) => {
             count("conflict");
-            CONFLICT_WAIT
+            Some(CONFLICT_WAIT)
         }
         // Either the Lease comes back with the next renewal, or the process ends.
-        Err(Error::NotLeader) => RENEW,
+        Err(Error::NotLeader) => Some(RENEW),
         Err(error) => {
             let n = failures.entry(key.clone()).or_insert(0);
             *n += 1;
@@ -198,16 +206,17 @@ fn settle(context: &Context, memo: &Memo, key: &Key, result: Result<Timestamp, E
             context.metrics.error(error.kind());
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             tracing::warn!(agent = %key, error = %error, cause, wait = ?wait, "a look at an agent failed");
-            wait
+            Some(wait)
         }
     }
 }
 
 /// What is due by the wall clock; agents that are no more are forgotten.
-fn overdue(keys: &[Key], look_again: &mut HashMap<Key, Timestamp>, now: Timestamp) -> Vec<Key> {
+fn overdue(keys: &[Key], look_again: &mut HashMap<Key, Option<Timestamp>>, now: Timestamp) -> Vec<Key> {
     let known: std::collections::HashSet<&Key> = keys.iter().collect();
     look_again.retain(|key, _| known.contains(key));
-    keys.iter().filter(|key| look_again.get(key).is_none_or(|at| *at <= now)).cloned().collect()
+    let due = |at: &Option<Timestamp>| at.is_some_and(|at| at <= now);
+    keys.iter().filter(|key| look_again.get(key).is_none_or(due)).cloned().collect()
 }
 
 /// Once a minute, whatever the queue does: looks at all that is due by the wall clock.
@@ -271,13 +280,19 @@ mod tests {
     #[test]
     fn what_the_queue_forgot_is_due_at_the_next_sweep() {
         let now: Timestamp = "2026-12-01T07:00:00Z".parse().unwrap();
-        let keys = ["due", "later", "never-looked-at"].map(|name| Key::new("n", name));
+        let keys = ["due", "later", "never-looked-at", "hopeless"].map(|name| Key::new("n", name));
         let mut look_again = HashMap::from([
-            (keys[0].clone(), now),
-            (keys[1].clone(), now + SignedDuration::from_secs(1)),
-            (Key::new("n", "gone"), now),
+            (keys[0].clone(), Some(now)),
+            (keys[1].clone(), Some(now + SignedDuration::from_secs(1))),
+            (keys[3].clone(), None),
+            (Key::new("n", "gone"), Some(now)),
         ]);
         assert_eq!(overdue(&keys, &mut look_again, now), [keys[0].clone(), keys[2].clone()]);
+        let years = now + SignedDuration::from_hours(100_000);
+        assert!(
+            !overdue(&keys, &mut look_again, years).contains(&keys[3]),
+            "no sweep looks where no look helps"
+        );
         assert!(!look_again.contains_key(&Key::new("n", "gone")));
         assert!(SWEEP <= Duration::from_mins(1));
     }

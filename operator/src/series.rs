@@ -121,7 +121,7 @@ const GAUGES: [(&str, &str, fn(&Numbers) -> bool, Told); 8] = [
 ];
 
 const COUNTERS: [(&str, &str, fn(&Numbers) -> u64); 2] = [
-    ("missed_slots", "Slots that were skipped", |n| n.missed_slots),
+    ("missed_slots", "Slots that were skipped, of one gap 100 at most", |n| n.missed_slots),
     ("failed_deliveries", "Messages that were given up", |n| n.failed_deliveries),
 ];
 

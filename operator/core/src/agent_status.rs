@@ -191,8 +191,7 @@ fn take_up_report(step: &mut Step<'_>, cycle: &CycleView, report: &CycleReport, 
     }
     if report.pending.failed > 0 {
         let text = format!("{} messages could not be delivered and are given up", report.pending.failed);
-        step.note(true, DELIVERY_FAILED, text, Some(cycle.reference()));
-        step.notes.iter_mut().rev().take(1).for_each(|note| note.count = report.pending.failed.into());
+        step.warn(DELIVERY_FAILED, text, Some(cycle.reference()), report.pending.failed.into());
     }
     step.status.usage = usage(step, cycle, report, at);
 }
@@ -225,6 +224,7 @@ fn own_schedules(
                 time_zone: s.time_zone.clone(),
                 since: Some(at),
                 last_slot: None,
+                last_missed: None,
             })
         })
         .collect()

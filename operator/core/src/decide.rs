@@ -13,7 +13,10 @@ mod slots;
 use cicada_crds::{AgentCycleStatus, PersistentAgentStatus, cycle::CycleRef, status::State};
 use jiff::{SignedDuration, Timestamp};
 
-pub use self::action::{Action, Ended, Note, Plan};
+pub use self::{
+    action::{Action, Ended, Note, Plan},
+    slots::{MISSED, OCCUPIED},
+};
 use crate::{
     active, agent_status, conclude, deletion,
     gate::{self, Gate},
@@ -25,7 +28,7 @@ use crate::{
 };
 pub(crate) use cicada_contract::plan::OWN_SCHEDULE as OWN_PREFIX;
 
-/// The sweep looks at every agent once a minute anyway; a longer wait is cut to this.
+/// A longer wait is cut to this.
 const LOOK_AGAIN_MAX: SignedDuration = SignedDuration::from_hours(1);
 
 /// A decision in the making.
@@ -38,7 +41,8 @@ pub(crate) struct Step<'a> {
     pub(crate) notes: Vec<Note>,
     pub(crate) ended: Option<Ended>,
     pub(crate) again: bool,
-    pub(crate) look_again: Timestamp,
+    /// None while nothing asked for a look.
+    look_again: Option<Timestamp>,
     /// Slots that are due, each with its schedule.
     due: Vec<(String, Timestamp)>,
 }
@@ -86,21 +90,36 @@ impl<'a> Step<'a> {
             notes: vec![],
             ended: None,
             again: false,
-            look_again: now + LOOK_AGAIN_MAX,
+            look_again: None,
             due: vec![],
         }
     }
 
     fn finish(mut self, gate: Option<&Gate>) -> Plan {
         conclude::conclude(&mut self, gate);
+        let look_again = self.next_look();
         Plan {
             defer_status: self.actions.iter().any(|a| matches!(a, Action::CreateCycle { .. })),
-            look_again: self.look_again.max(self.now),
+            look_again,
             actions: self.actions,
             status: self.status,
             notes: self.notes,
             ended: self.ended,
             again: self.again,
+        }
+    }
+
+    /// When to look again. Never beyond an hour (kube-rs#1779: a wait without bound overflowed the queue), or not at
+    /// all: a manifest that only an edit can help, such as a cron expression that never fires, is not worth a look
+    /// until somebody edits it, of which the watch tells.
+    fn next_look(&self) -> Option<Timestamp> {
+        let hopeless = self.problem.as_ref().is_some_and(|problem| !problem.is_retryable());
+        let busy =
+            self.status.active_cycle.is_some() || self.seen.agent.metadata.deletion_timestamp.is_some();
+        let longest = self.now + LOOK_AGAIN_MAX;
+        match self.look_again {
+            Some(at) => Some(at.clamp(self.now, longest)),
+            None => (busy || !hopeless).then_some(longest),
         }
     }
 
@@ -123,8 +142,14 @@ impl<'a> Step<'a> {
         self.notes.push(Note { warning, reason, text, cycle, count: 1, heading });
     }
 
+    /// A warning about several things of a kind.
+    pub(crate) fn warn(&mut self, reason: &'static str, text: String, cycle: Option<CycleRef>, count: u64) {
+        let heading = Some(reason.to_owned());
+        self.notes.push(Note { warning: true, reason, text, cycle, count, heading });
+    }
+
     pub(crate) fn look_again_at(&mut self, t: Timestamp) {
-        self.look_again = self.look_again.min(t);
+        self.look_again = Some(self.look_again.map_or(t, |at| at.min(t)));
     }
 
     pub(crate) fn set_cycle(&mut self, cycle: CycleRef, status: AgentCycleStatus) {

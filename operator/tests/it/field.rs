@@ -273,3 +273,29 @@ fn an_uninstalled_operator_leaves_no_finalizer_behind() {
         (finalizers("a").is_null() && finalizers("b").is_null()).then_some(())
     });
 }
+
+/// cloudnative-pg#5108: an expression that matches no date was looked at for ever. Here two sweeps pass without a look or
+/// a write; an edit is taken up at once, and so is the end of an agent.
+#[test]
+#[ignore = "needs etcd and kube-apiserver: tests/run"]
+fn an_agent_that_never_fires_is_not_looked_at_again() {
+    let plane = Plane::get();
+    let ns = plane.namespace("never");
+    let operator = Operator::start(plane, &ns.name, "never", "lease-never");
+    ns.apply(&agent("a", "  schedules: [{name: m, cron: \"0 0 31 2 *\"}]\n"));
+    ns.apply(&agent("gone", ""));
+    let reason = || ns.get("pa", "a")["status"]["conditions"].to_string();
+    until("it is stalled", 30, || reason().contains("ScheduleNeverFires").then_some(()));
+    until("the other is looked at", 30, || ns.get("pa", "gone")["status"]["state"].is_string().then_some(()));
+    ns.kubectl(&["delete", "pa", "gone"]);
+    sleep(Duration::from_secs(5));
+    let looks = || operator.metric("cicada_reconciles_total{kind=\"ok\"}");
+    let before = (looks(), ns.get("pa", "a")["metadata"]["resourceVersion"].clone());
+    assert!(before.0 >= 3, "{before:?}");
+    sleep(Duration::from_secs(130));
+    assert_eq!((looks(), ns.get("pa", "a")["metadata"]["resourceVersion"].clone()), before);
+    ns.apply(&agent("a", "  schedules: [{name: m, cron: \"0 0 1 1 *\"}]\n  runToken: x\n"));
+    until("it works again", 60, || {
+        ns.get("pa", "a")["status"]["lastSuccessfulTime"].is_string().then_some(())
+    });
+}

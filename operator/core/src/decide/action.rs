@@ -18,8 +18,8 @@ pub struct Plan {
     pub defer_status: bool,
     /// Observe and decide again at once.
     pub again: bool,
-    /// Else look again then.
-    pub look_again: Timestamp,
+    /// Else look again then; None = not before something changes.
+    pub look_again: Option<Timestamp>,
 }
 
 /// One thing to do. All of them can be repeated.

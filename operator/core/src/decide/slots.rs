@@ -3,12 +3,21 @@
 use cicada_crds::{
     agent::Schedule,
     cycle::{CycleTrigger, TriggerKind},
-    status::State,
+    status::{AgentScheduleStatus, State},
 };
 use jiff::{SignedDuration, Timestamp};
 
 use super::{OWN_PREFIX, Step};
-use crate::{due, gate, names, observed::CycleView};
+use crate::{
+    due::{self, Parsed, Skipped},
+    gate, names,
+    observed::CycleView,
+};
+
+/// Reason of the event that tells of skipped slots; CronJob's word.
+pub const MISSED: &str = "MissSchedule";
+/// Reason of the event that tells of a slot whose place somebody else's cycle has.
+pub const OCCUPIED: &str = "UnexpectedCycle";
 
 /// Default of `selfManagement.schedules.minInterval`, in seconds.
 const OWN_MIN_INTERVAL: u64 = 1800;
@@ -17,28 +26,18 @@ const OWN_MAX_ACTIVE: u32 = 12;
 
 impl Step<'_> {
     pub(super) fn evaluate_schedules(&mut self) {
-        let created = self.seen.agent.metadata.creation_timestamp.as_ref().map_or(self.now, |t| t.0);
-        let at = due::Circumstances { created, suspended: self.seen.agent.spec.suspend == Some(true) };
+        let at = self.circumstances();
         let before = std::mem::take(&mut self.status.schedules);
         for schedule in &self.seen.agent.spec.schedules {
-            let mut known = before.iter().find(|s| s.name == schedule.name).cloned();
-            // A cycle that was made before an earlier status write got lost says the same as that write.
-            if let (Some(known), Some(slot)) = (known.as_mut(), newest_slot(self.seen.cycles, &schedule.name))
-            {
-                known.last_slot = known.last_slot.max(Some(slot));
-            }
+            let known = before.iter().find(|s| s.name == schedule.name);
             let Ok(parsed) = due::parse(schedule) else {
-                self.status.schedules.extend(known);
+                self.status.schedules.extend(known.cloned());
                 continue;
             };
-            let result = due::evaluate(schedule, &parsed, known.as_ref(), at, self.now);
-            if let Some(missed) = result.missed {
-                let text = format!(
-                    "schedule {}: the slot of {missed} was missed and is not caught up",
-                    schedule.name
-                );
-                self.note(true, "MissSchedule", text, None);
-            }
+            // A cycle that was made before an earlier status write got lost says the same as that write.
+            let started = newest_slot(self.seen.cycles, &schedule.name);
+            let result = due::evaluate(schedule, &parsed, known, started, at, self.now);
+            self.tell_skipped(&schedule.name, result.skipped);
             if let Some(next) = result.status.next {
                 self.look_again_at(next);
             }
@@ -54,6 +53,22 @@ impl Step<'_> {
         self.status.schedule = describe(&self.seen.agent.spec.schedules);
     }
 
+    fn circumstances(&self) -> due::Circumstances {
+        let agent = self.seen.agent;
+        let created = agent.metadata.creation_timestamp.as_ref().map_or(self.now, |t| t.0);
+        let seen = agent.status.as_ref().and_then(|s| s.observed_generation).is_some_and(|g| g >= 0);
+        due::Circumstances {
+            added: if seen { self.now } else { created },
+            suspended: agent.spec.suspend == Some(true),
+        }
+    }
+
+    /// One event for all slots of a schedule that this look finds skipped. It goes with the status that says so.
+    fn tell_skipped(&mut self, schedule: &str, skipped: Option<Skipped>) {
+        let Some(skipped) = skipped else { return };
+        self.warn(MISSED, format!("schedule {schedule} skipped {skipped}"), None, skipped.count.into());
+    }
+
     /// Schedules that the agent made itself, within what its manifest allows; gives their earliest coming slot.
     fn evaluate_own_schedules(&mut self, at: due::Circumstances) -> Option<Timestamp> {
         let rules =
@@ -65,33 +80,46 @@ impl Step<'_> {
             // No slot of a suspension counts after it.
             self.status.agent_schedules.iter_mut().for_each(|own| own.since = Some(self.now));
         }
-        let min_interval = rules
-            .min_interval
-            .as_ref()
-            .and_then(cicada_crds::units::Span::seconds)
-            .unwrap_or(OWN_MIN_INTERVAL);
-        let min_interval = SignedDuration::from_secs(i64::try_from(min_interval).unwrap_or(i64::MAX / 4));
+        let span = rules.min_interval.as_ref().and_then(cicada_crds::units::Span::seconds);
+        let seconds = i64::try_from(span.unwrap_or(OWN_MIN_INTERVAL)).unwrap_or(i64::MAX / 4);
         let most = rules.max_active.unwrap_or(OWN_MAX_ACTIVE) as usize;
-        for own in &mut self.status.agent_schedules {
-            let slot = newest_slot(self.seen.cycles, &format!("{OWN_PREFIX}{}", own.key));
-            own.last_slot = own.last_slot.max(slot);
-        }
-        let newest = self.status.agent_schedules.iter().filter_map(|s| s.last_slot).max();
-        let full = gate::cycles_per_day_spent(self);
+        let mut all = std::mem::take(&mut self.status.agent_schedules);
+        let started = all.iter().map(|own| newest_slot(self.seen.cycles, &own_name(own))).collect::<Vec<_>>();
+        let newest =
+            all.iter().filter_map(|own| own.last_slot).chain(started.iter().copied().flatten()).max();
+        // Before this time no other slot starts a cycle.
+        let open = newest.map(|n| n + SignedDuration::from_secs(seconds));
         let mut earliest: Option<Timestamp> = None;
-        for own in self.status.agent_schedules.clone().into_iter().take(most) {
-            let Some((schedule, parsed, before)) = due::own(&own) else { continue };
-            let result = due::evaluate(&schedule, &parsed, Some(&before), at, self.now);
-            if let Some(next) = result.status.next {
-                self.look_again_at(newest.map_or(next, |n| next.max(n + min_interval)));
-                earliest = Some(earliest.map_or(next, |e| e.min(next)));
-            }
-            let far_enough = |slot: Timestamp| newest.is_none_or(|n| slot >= n + min_interval);
-            if let Some(slot) = result.due.filter(|slot| !full && far_enough(*slot)) {
-                self.due.push((format!("{OWN_PREFIX}{}", own.key), slot));
-            }
+        for (own, started) in all.iter_mut().zip(started).take(most) {
+            let next = self.evaluate_own(own, started, open, at);
+            earliest = earliest.into_iter().chain(next).min();
         }
+        self.status.agent_schedules = all;
         earliest
+    }
+
+    /// Evaluates one of them; gives its coming slot.
+    fn evaluate_own(
+        &mut self,
+        own: &mut AgentScheduleStatus,
+        started: Option<Timestamp>,
+        open: Option<Timestamp>,
+        at: due::Circumstances,
+    ) -> Option<Timestamp> {
+        let (schedule, parsed, before) = due::own(own)?;
+        let result = due::evaluate(&schedule, &parsed, Some(&before), started, at, self.now);
+        (own.last_slot, own.last_missed) = (result.status.last_slot, result.status.last_missed);
+        self.tell_skipped(&own_name(own), result.skipped);
+        let once = matches!(parsed, Parsed::Once(_));
+        // One of many slots that comes too early is skipped; a single time waits.
+        let now = self.now;
+        let early = |slot: Timestamp| open.is_some_and(|open| open > if once { now } else { slot });
+        let starts = result.due.filter(|&slot| !early(slot) && !gate::cycles_per_day_spent(self));
+        let waits = open.filter(|_| once && result.due.is_some_and(early));
+        let next = result.status.next.map(|next| open.map_or(next, |open| open.max(next)));
+        waits.into_iter().chain(next).for_each(|at| self.look_again_at(at));
+        self.due.extend(starts.map(|slot| (own_name(own), slot)));
+        result.status.next
     }
 
     pub(super) fn create_slot_cycle(&mut self) {
@@ -114,7 +142,7 @@ impl Step<'_> {
                 let text = format!(
                     "slot skipped: an AgentCycle {name} that this agent does not own is in its place"
                 );
-                self.note(true, "UnexpectedCycle", text, None);
+                self.warn(OCCUPIED, text, None, u64::try_from(self.due.len()).unwrap_or(u64::MAX));
             }
             // Ours: its triggers were taken up by `evaluate_schedules` unless the schedule is another now.
             let due = std::mem::take(&mut self.due);
@@ -124,12 +152,17 @@ impl Step<'_> {
                 status.last_slot = status.last_slot.max(slot_of(&status.name));
             }
             for status in &mut self.status.agent_schedules {
-                status.last_slot = status.last_slot.max(slot_of(&format!("{OWN_PREFIX}{}", status.key)));
+                status.last_slot = status.last_slot.max(slot_of(&own_name(status)));
             }
             return;
         }
         self.create_cycle(name, triggers, None);
     }
+}
+
+/// Its name in triggers, where the manifest may have one of the same name.
+fn own_name(own: &AgentScheduleStatus) -> String {
+    format!("{OWN_PREFIX}{}", own.key)
 }
 
 fn newest_slot(cycles: &[CycleView], schedule: &str) -> Option<Timestamp> {

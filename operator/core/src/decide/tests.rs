@@ -208,9 +208,10 @@ impl World {
             assert!(round < 12, "does not settle: {:?}", self.log);
             let plan = self.decide();
             let (again, defer) = (plan.again, plan.defer_status);
-            self.look_again = plan.look_again;
-            let worth = ["DeliveryFailed", "CharterEdited"];
-            let told = plan.notes.iter().filter(|n| worth.contains(&n.reason));
+            self.look_again = plan.look_again.unwrap_or(Timestamp::MAX);
+            let worth = ["DeliveryFailed", "CharterEdited", MISSED, OCCUPIED];
+            // What is said of a status goes with its write.
+            let told = plan.notes.iter().filter(|n| worth.contains(&n.reason) && !defer);
             self.log.extend(told.map(|n| format!("note {} {}", n.reason, n.count)));
             for action in plan.actions {
                 self.act(action);

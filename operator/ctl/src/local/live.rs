@@ -98,7 +98,7 @@ async fn live(mut world: World, shared: Shared) {
         };
         if news || Timestamp::now() >= look_again {
             look_again = match world.settle().await {
-                Ok((at, _)) => at,
+                Ok((at, _)) => at.unwrap_or(Timestamp::MAX),
                 Err(error) => {
                     output::problem(&format!("{error:#}"));
                     Timestamp::now() + Duration::from_secs(60)

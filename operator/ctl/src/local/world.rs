@@ -225,8 +225,8 @@ impl World {
         true
     }
 
-    /// Decides and acts until there is nothing more to do now; gives the time to look again.
-    pub(super) async fn settle(&mut self) -> anyhow::Result<(Timestamp, Vec<Ended>)> {
+    /// Decides and acts until there is nothing more to do now; gives the time to look again, if there is one.
+    pub(super) async fn settle(&mut self) -> anyhow::Result<(Option<Timestamp>, Vec<Ended>)> {
         let mut ended = vec![];
         loop {
             let now = Timestamp::now();

@@ -93,7 +93,7 @@ fn a_broken_manifest_stalls_with_its_words() {
         assert_eq!(stalled.reason, reason);
         assert!(stalled.message.starts_with(words), "{}", stalled.message);
         assert_eq!((w.state(), w.jobs_made.len()), (State::Stalled, 0));
-        assert_eq!(w.look_again, ts("2026-12-01T08:00:00Z"), "no requeue but the longest wait");
+        assert_eq!(w.look_again, Timestamp::MAX, "nobody looks before an edit");
         // velero#8575: the words go with the fault.
         w.agent.spec.schedules =
             vec![serde_json::from_value(json!({"name": "s", "cron": "0 9 * * *"})).unwrap()];
@@ -102,6 +102,34 @@ fn a_broken_manifest_stalls_with_its_words() {
         assert!(conditions::find(&w.status().conditions, "Stalled").is_none());
         assert_eq!(w.state(), State::Idle);
     }
+}
+
+/// What else there is to wait for is waited for, and never beyond an hour.
+#[test]
+fn a_broken_manifest_with_something_to_wait_for_is_looked_at_again() {
+    let broken = || {
+        let mut w = World::sql("0 0 31 2 *", "2026-12-01T06:00:00Z");
+        w.at("2026-12-01T06:00:00Z");
+        assert_eq!(w.look_again, Timestamp::MAX);
+        w
+    };
+    let mut w = broken();
+    w.agent
+        .spec
+        .schedules
+        .push(serde_json::from_value(json!({"name": "good", "cron": "5 6 * * *"})).unwrap());
+    w.at("2026-12-01T06:01:00Z");
+    assert_eq!(w.look_again, ts("2026-12-01T06:05:00Z"), "another schedule's slot is told as skipped");
+    let mut w = broken();
+    w.request("person", &json!({"ttlSecondsAfterFinished": 86400}));
+    let ended = json!({"phase": "Failed", "finished": "2026-12-01T06:00:00Z"});
+    w.cycles[0].status = Some(serde_json::from_value(ended).unwrap());
+    w.at("2026-12-01T06:01:00Z");
+    assert_eq!(w.look_again, ts("2026-12-01T07:01:00Z"), "a cycle is to be deleted");
+    let mut w = broken();
+    w.agent.spec.schedules[0].cron = Some("0 7 1 1 *".into());
+    w.at("2026-12-01T06:01:00Z");
+    assert_eq!(w.look_again, ts("2026-12-01T07:01:00Z"), "one that fires in a month");
 }
 
 #[test]

@@ -95,6 +95,103 @@ fn a_schedule_of_the_agents_own_wakes_it_within_its_limits() {
     assert_eq!(w.jobs_made.len(), 3);
 }
 
+/// Ends a cycle that leaves the agent's own schedules as they are.
+fn end_with_own(w: &mut World) {
+    let mut report = CycleReport::new(CycleResult::Done);
+    report.outcome = Outcome::Done;
+    let own = w.status().agent_schedules;
+    let told = own.iter().map(|s| json!({"key": s.key, "schedule": s.schedule}));
+    report.agent_schedules = told.map(|s| serde_json::from_value(s).unwrap()).collect();
+    w.end(&report);
+}
+
+/// Notes of skipped slots, each with its count.
+fn skipped(w: &World) -> Vec<&str> {
+    w.log.iter().filter_map(|l| l.strip_prefix("note MissSchedule ")).collect()
+}
+
+#[test]
+fn slots_that_are_skipped_are_told_by_one_event_for_each_schedule() {
+    let mut w = World::sql("0 * * * *", "2026-12-01T06:30:00Z");
+    let other = json!({"name": "other", "cron": "*/10 * * * *", "startingDeadlineSeconds": 60});
+    w.agent.spec.schedules.push(serde_json::from_value(other).unwrap());
+    w.at("2026-12-01T06:30:00Z");
+    w.at("2026-12-01T09:05:00Z");
+    assert_eq!(skipped(&w), ["2", "15"], "of eight and nine the newer is caught up; none of the other");
+    assert_eq!(w.jobs_made.len(), 1);
+    w.at("2026-12-01T09:06:00Z").done();
+    assert_eq!(skipped(&w).len(), 2);
+    // A cycle that takes longer than an interval: each slot but the last.
+    w.agent.spec.schedules.pop();
+    w.at("2026-12-01T10:00:00Z");
+    w.job.as_mut().unwrap().started = true;
+    for minute in 0..150 {
+        w.at(&format!("2026-12-01T{}:{:02}:30Z", 10 + minute / 60, minute % 60));
+    }
+    w.done();
+    assert_eq!(skipped(&w)[2..], ["1"], "eleven; twelve is caught up");
+    assert_eq!(w.jobs_made.len(), 3);
+}
+
+#[test]
+fn slots_of_the_agents_own_schedules_are_told_as_well() {
+    let mut w = with_own_schedule("0 * * * *");
+    w.at("2026-12-01T12:10:00Z");
+    assert_eq!((skipped(&w), w.jobs_made.len()), (vec!["4"], 2), "eight to eleven; twelve is caught up");
+    assert_eq!(w.status().agent_schedules[0].last_missed, Some(ts("2026-12-01T11:00:00Z")));
+    end_with_own(&mut w);
+    w.at("2026-12-01T12:20:00Z");
+    assert_eq!(skipped(&w).len(), 1);
+    // Those that come sooner after one another than the manifest allows.
+    w.agent.spec.self_management =
+        Some(serde_json::from_value(json!({"schedules": {"minInterval": "90m"}})).unwrap());
+    w.at("2026-12-01T13:00:00Z").at("2026-12-01T14:00:00Z");
+    assert_eq!((skipped(&w), w.jobs_made.len()), (vec!["4", "1"], 3));
+}
+
+#[test]
+fn a_slot_whose_place_a_stranger_has_is_told_and_counted() {
+    let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+    w.at("2026-12-01T06:00:00Z");
+    w.request(&names::slot_cycle("a", ts("2026-12-01T07:00:00Z")), &json!({}));
+    w.at("2026-12-01T07:00:00Z");
+    assert_eq!(w.log.iter().filter(|l| *l == "note UnexpectedCycle 1").count(), 1, "{:?}", w.log);
+}
+
+/// What was added has no past: neither a slot from before, nor a single time.
+#[test]
+fn a_schedule_that_is_added_starts_nothing_that_is_past() {
+    let mut w = World::sql("0 7 1 1 *", "2026-12-01T06:00:00Z");
+    w.at("2026-12-01T06:00:00Z");
+    for added in
+        [json!({"name": "n", "cron": "0 8 * * *"}), json!({"name": "o", "at": "2026-12-01T08:00:00Z"})]
+    {
+        w.agent.spec.schedules.push(serde_json::from_value(added).unwrap());
+        w.at("2026-12-01T12:00:00Z");
+        assert_eq!((w.jobs_made.len(), skipped(&w).len()), (0, 0));
+    }
+    w.at("2026-12-02T08:00:00Z");
+    assert_eq!(w.jobs_made.len(), 1);
+}
+
+/// Two times of the agent's own that lie closer together than the manifest allows: the second is late, not lost.
+#[test]
+fn a_time_of_the_agents_own_that_comes_too_early_waits() {
+    let mut w = with_own_schedule("2026-12-01T09:00:00Z");
+    let mut second = w.status();
+    let mut later = second.agent_schedules[0].clone();
+    (later.key, later.schedule) = ("again".into(), "2026-12-01T09:10:00Z".into());
+    second.agent_schedules.push(later);
+    w.agent.status = Some(second);
+    w.at("2026-12-01T09:00:00Z");
+    end_with_own(&mut w);
+    w.at("2026-12-01T09:10:00Z");
+    assert_eq!((w.jobs_made.len(), w.look_again), (2, ts("2026-12-01T09:30:00Z")));
+    w.at("2026-12-01T09:30:00Z");
+    assert_eq!(w.jobs_made.len(), 3);
+    assert_eq!(w.cycles[2].spec.triggers[0].schedule.as_deref(), Some("agent/again"));
+}
+
 #[test]
 fn a_one_off_of_the_agents_own_runs_once() {
     let mut w = with_own_schedule("2026-12-01T09:00:00Z");

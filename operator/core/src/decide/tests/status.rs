@@ -170,11 +170,12 @@ fn rare_fields() -> Vec<(Value, Value)> {
         (seen["schedules"][0]["lastMissed"].clone(), json!("2026-12-03T07:00:00Z")),
         (json!([memory["appliedRestore"], memory["looked"]]), json!(["3-0-x/1", "file:///other"])),
         (own["agentSchedules"][0]["lastSlot"].clone(), json!("2026-12-01T09:00:00Z")),
+        (own["agentSchedules"][0]["lastMissed"].clone(), json!("2026-12-01T08:00:00Z")),
     ]
 }
 
 /// Fields that the tables above name one by one.
-const AGENT_FIELDS: [&str; 12] = [
+const AGENT_FIELDS: [&str; 13] = [
     "activeCycle.name",
     "activeCycle.uid",
     "activeCycle.since",
@@ -186,6 +187,7 @@ const AGENT_FIELDS: [&str; 12] = [
     "memory.appliedRestore",
     "memory.looked",
     "agentSchedules[].lastSlot",
+    "agentSchedules[].lastMissed",
     "conditions",
 ];
 
