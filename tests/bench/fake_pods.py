@@ -2,8 +2,8 @@
 """Ends every pending pod that a Job made, so that a control plane without nodes can be measured.
 
 usage: fake_pods.py SERVER TOKEN [SECONDS-UNTIL-END]
-A pod succeeds with a report as its termination message; one with the label fake=stay stays as it is, and one with
-fake-wakes=AGENT has sent that agent a message.
+A pod succeeds with a report as its termination message; one with the label fake=stay stays as it is, one with
+fake-seconds=N takes that long, and one with fake-wakes=AGENT has sent that agent a message.
 """
 import http.client
 import json
@@ -112,7 +112,10 @@ def take(pod, seen):
     if uid in seen or pod.get("status", {}).get("phase") not in (None, "Pending") or not pod["metadata"].get("ownerReferences"):
         return
     seen.add(uid)
-    work.put((time.time() + delay, pod, "Succeeded"))
+    longer = float(pod["metadata"].get("labels", {}).get("fake-seconds", 0))
+    due = (time.time() + longer + delay, pod, "Succeeded")
+    # Each worker waits for the pod that it has, so long ones wait elsewhere.
+    threading.Timer(longer, work.put, [due]).start() if longer else work.put(due)
 
 
 main()

@@ -166,6 +166,8 @@ fn a_missing_bucket_stops_the_agent() {
     );
 }
 
+/// As gke-labs/kube-agents#1711, a Secret that is not what the agent needs: told by its name and key, and not a
+/// container that can't be created until a deadline passes.
 #[test]
 #[ignore = "needs the test cluster: tests/run"]
 fn a_missing_secret_key_stops_the_agent() {

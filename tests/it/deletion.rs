@@ -56,6 +56,7 @@ fn a_deleted_agent_takes_its_memory_along_only_where_its_manifest_says_so() {
     assert_eq!(Unpacked::check(&ns.folder("worker")).sql("SELECT count(*) FROM runs"), "1");
 }
 
+/// opensearch-k8s-operator#976, vault-secrets-operator#100: with the Secret gone first, a finalizer held the namespace.
 #[test]
 #[ignore = "needs the test cluster: tests/run"]
 fn a_namespace_goes_within_a_minute_although_a_memory_can_not() {

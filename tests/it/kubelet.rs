@@ -123,6 +123,7 @@ impl Drop for StoppedKubelet {
     }
 }
 
+/// cloudnative-pg#10859, #9370: a run whose pod had gone with its node was active for ever.
 #[test]
 #[ignore = "needs the test cluster: tests/run"]
 fn a_lost_node_that_comes_back_has_no_second_writer() {

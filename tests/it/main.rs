@@ -7,6 +7,7 @@ mod agents;
 mod api;
 mod bad_input;
 mod chart;
+mod charter;
 mod deletion;
 mod deliveries;
 mod idle;

@@ -29,20 +29,28 @@ struct Example {
 
 impl Example {
     fn new(name: &str) -> Self {
+        Self::of(name, "agent.yaml", &[name])
+    }
+
+    /// With the conversations of several agents, whose first is the one that is asked.
+    fn of(name: &str, file: &str, conversations: &[&str]) -> Self {
         let ns = Namespace::new(name);
         let manifest =
-            std::fs::read_to_string(root().join("crds/examples/model").join(name).join("agent.yaml"))
-                .unwrap();
-        let script = std::fs::read(root().join(format!("tests/conversations/{name}.json"))).unwrap();
-        let mut conversation: Conversation = serde_json::from_slice(&script).unwrap();
-        conversation.agent = format!("{}/{name}", ns.name);
+            std::fs::read_to_string(root().join("crds/examples/model").join(name).join(file)).unwrap();
+        let conversation = |name: &&str| -> Conversation {
+            let script = std::fs::read(root().join(format!("tests/conversations/{name}.json"))).unwrap();
+            let mut conversation: Conversation = serde_json::from_slice(&script).unwrap();
+            conversation.agent = conversation.agent.replace("shop/", &format!("{}/", ns.name));
+            conversation
+        };
+        let conversations: Vec<_> = conversations.iter().map(conversation).collect();
+        let (_, agent) = conversations[0].agent.split_once('/').unwrap();
+        let agent = agent.to_owned();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let model = runtime.block_on(ModelServer::listen(&format!("{}:0", host()), [conversation])).unwrap();
-        ns.apply(&format!(
-            "{{apiVersion: v1, kind: Secret, metadata: {{name: model}}, stringData: {{api-key: {KEY}}}}}"
-        ));
-        let mut example = Self { agent: name.into(), manifest, model, runtime, ns };
+        let model = runtime.block_on(ModelServer::listen(&format!("{}:0", host()), conversations)).unwrap();
+        let mut example = Self { ns, agent, manifest, model, runtime };
+        example.key(KEY);
         let url = example.model.url.clone();
         example.set("namespace: shop", &format!("namespace: {}", example.ns.name.clone()));
         example.set(
@@ -50,6 +58,13 @@ impl Example {
             &format!("provider: OpenAI\n      baseUrl: {url}\n      apiKeySecretRef: {{name: model, key: api-key}}\n"),
         );
         example
+    }
+
+    /// Makes (or replaces) the Secret with the model's key.
+    fn key(&self, key: &str) {
+        self.ns.apply(&format!(
+            "{{apiVersion: v1, kind: Secret, metadata: {{name: model}}, stringData: {{api-key: {key}}}}}"
+        ));
     }
 
     /// What differs between a laptop and a cluster.
@@ -267,4 +282,73 @@ fn data_analyst_in_pods_finds_what_the_files_say() {
         states(&std::fs::read_to_string(data::file("zipcodes.csv")).unwrap())
     );
     assert_eq!(memory.sql("SELECT count(*) FROM movies"), movies.len().to_string());
+}
+
+/// gke-labs/kube-agents#1711: a rotated key of the model never reached an agent that had started with the old one.
+#[test]
+#[ignore = "needs the test cluster: tests/run"]
+fn the_next_cycle_has_the_models_new_key() {
+    const ROTATED: &str = "sk-canary-model-key-rotated-91ab";
+    let example = Example::new("inbox-triage");
+    example.ns.apply(&example.manifest);
+    example.request("empty");
+    let before = example.model.requests().len();
+    assert!(before > 0);
+    example.key(ROTATED);
+    let messages =
+        std::fs::read_to_string(root().join("crds/examples/model/inbox-triage/messages.yaml")).unwrap();
+    let message = messages.split("\n---\n").next().unwrap();
+    example.cycle("mail-1", &message.replace("namespace: shop", &format!("namespace: {}", example.ns.name)));
+    let keys: Vec<String> = example.model.requests().into_iter().map(|r| r.key).collect();
+    assert!(keys[..before].iter().all(|k| *k == format!("Bearer {KEY}")), "{keys:?}");
+    assert!(
+        keys.len() > before && keys[before..].iter().all(|k| *k == format!("Bearer {ROTATED}")),
+        "{keys:?}"
+    );
+}
+
+/// One agent asks another by its outbox, which wakes it; the answer wakes the one that asked.
+#[test]
+#[ignore = "needs the test cluster: tests/run"]
+fn tea_desk_in_pods_asks_another_agent_and_tells_the_customer() {
+    let mut example = Example::of("tea-desk", "agents.yaml", &["tea-desk", "tea-stock"]);
+    let (url, hook) = webhook(&example.runtime);
+    example.set("console: {}", &format!("webhook: {{url: \"{url}\"}}"));
+    example.set(
+        "path: stock.csv # relative to this folder; in a cluster: configMapKeyRef, storeKey or url",
+        "configMapKeyRef: {name: stock, key: stock.csv}",
+    );
+    example.ns.config_map("stock", &root().join("crds/examples/model/tea-desk/stock.csv"));
+    example.ns.apply(&example.manifest);
+    example.request("empty");
+    let question =
+        std::fs::read_to_string(root().join("crds/examples/model/tea-desk/messages.yaml")).unwrap();
+    example
+        .cycle("anna-asks", &question.replace("namespace: shop", &format!("namespace: {}", example.ns.name)));
+    // The one that stock wakes for, and the one that the desk wakes for.
+    let cycles = example.ns.wait_for_cycles(4, 180);
+    example.model.must_have_gone_by_the_script();
+    assert!(cycles.iter().all(|c| c["status"]["phase"] == "Succeeded"), "{cycles:#?}");
+    let woken: Vec<&Value> = cycles.iter().filter(|c| c["spec"]["triggers"][0]["type"] == "Peer").collect();
+    let mut names: Vec<&str> =
+        woken.iter().map(|c| c["spec"]["agentRef"]["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["desk", "stock"], "each was woken once");
+    for cycle in woken {
+        assert_eq!(cycle["metadata"]["ownerReferences"][0]["name"], cycle["spec"]["agentRef"]["name"]);
+    }
+
+    let memory = example.check();
+    assert_eq!(memory.sql("SELECT status FROM questions"), "answered");
+    let outbox = memory.ledger_sql("SELECT channel, to_address, state FROM outbox ORDER BY channel");
+    // The ledger of the cycle that told the customer was kept before that message left.
+    assert_eq!(outbox, "Peer|stock|sent\nconsole|anna@example.org|pending");
+    let told = hook.lock().unwrap().clone();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].1.to_string().contains("12 packs"), "{told:?}");
+    let stock = Unpacked::check(&example.ns.folder("stock"));
+    assert_eq!(stock.sql("SELECT packs FROM stock WHERE product = 'green tea 100 g'"), "12");
+    // Nobody is woken any more.
+    std::thread::sleep(std::time::Duration::from_secs(10));
+    assert_eq!(example.ns.list("agentcycles").len(), 4);
 }

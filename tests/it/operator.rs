@@ -59,7 +59,8 @@ fn a_git_folder_that_is_applied_again_starts_no_executor() {
     assert_eq!(ns.status("worker")["memory"]["snapshot"], ns.folder("worker").must_head()["current"]);
 }
 
-/// velero 480fe445b, 045029009: after a restart, what had been under way stayed so for ever.
+/// cloudnative-pg#10562: the child was there, the status write was lost, and the schedule was dead. velero 480fe445b,
+/// 045029009: after a restart, what had been under way stayed so for ever.
 #[test]
 #[ignore = "needs the test cluster: tests/run"]
 fn an_operator_killed_between_job_and_status_makes_one_job_for_the_slot() {

@@ -6,10 +6,13 @@
 #![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, reason = "a test program")]
 
 mod field;
+mod jobs;
+mod late;
 mod namespace;
 mod operator;
 mod outages;
 mod peers;
+mod pipelines;
 mod plane;
 mod proxy;
 
@@ -237,20 +240,6 @@ fn no_slot_starts_a_second_job_while_a_cycle_is_at_work() {
     let (jobs, cycles) = (ns.jobs(), ns.list("pac"));
     assert_eq!(jobs.len(), 1);
     assert!(cycles.len() <= 2, "one cycle waits for all slots that passed: {cycles:#?}");
-}
-
-/// kube#1836: an object that was deleted and made again with the same generation was not looked at.
-#[test]
-#[ignore = "needs etcd and kube-apiserver: tests/run"]
-fn an_agent_that_is_made_again_at_once_is_looked_at() {
-    let plane = Plane::get();
-    let ns = plane.namespace("again");
-    let _operator = Operator::start(plane, &ns.name, "again", "lease-again");
-    ns.apply(&agent("a", ""));
-    until("it is looked at", 30, || (ns.get("pa", "a")["status"]["state"] == "Idle").then_some(()));
-    ns.kubectl(&["delete", "pa", "a"]);
-    ns.apply(&agent("a", ""));
-    until("it is looked at again", 30, || (ns.get("pa", "a")["status"]["state"] == "Idle").then_some(()));
 }
 
 /// Kuadrant/dns-operator#267, koperator#414: a namespace hung because a Secret or the operator went first.

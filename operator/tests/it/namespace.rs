@@ -2,7 +2,8 @@
 
 use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
-use serde_json::Value;
+use cicada_contract::CycleReport;
+use serde_json::{Value, json};
 
 use crate::plane::Plane;
 
@@ -34,6 +35,14 @@ impl Namespace {
         self.plane.apply(&self.name, manifest);
     }
 
+    /// `kubectl replace --force`: deletes and makes again.
+    #[track_caller]
+    pub fn replace(&self, manifest: &str) -> String {
+        let said = self.plane.run(&["replace", "--force", "-n", &self.name, "-f", "-"], Some(manifest));
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        String::from_utf8(said.stdout).unwrap()
+    }
+
     /// `kubectl apply`; false if it is refused.
     pub fn try_apply(&self, manifest: &str) -> bool {
         self.plane.run(&["apply", "-n", &self.name, "-f", "-"], Some(manifest)).status.success()
@@ -59,6 +68,45 @@ impl Namespace {
     pub fn get_with_managed_fields(&self, kind: &str, name: &str) -> Value {
         let said = self.kubectl(&["get", kind, name, "-o", "json", "--show-managed-fields"]);
         serde_json::from_str(&said).unwrap()
+    }
+
+    /// The pods of a Job, the oldest first.
+    pub fn pods_of(&self, job: &str) -> Vec<Value> {
+        let mut pods = self.selected("pods", &format!("batch.kubernetes.io/job-name={job}"));
+        pods.sort_by_key(|p| p["metadata"]["creationTimestamp"].as_str().map(str::to_owned));
+        pods
+    }
+
+    /// Ends a pod that `fake_pods.py` leaves alone, with this report.
+    #[track_caller]
+    pub fn end_pod(&self, pod: &Value, report: &CycleReport) {
+        let code = report.exit_code();
+        let phase = if code == 0 { "Succeeded" } else { "Failed" };
+        let terminated = json!({"exitCode": code, "reason": "Ended", "message": report.render()});
+        self.set_pod(pod, &terminated, &json!({ "phase": phase }));
+    }
+
+    /// Evicts a pod that `fake_pods.py` leaves alone, as a node does that needs its memory.
+    #[track_caller]
+    pub fn evict_pod(&self, pod: &Value) {
+        let condition =
+            json!({"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"});
+        let status = json!({"phase": "Failed", "reason": "Evicted", "conditions": [condition]});
+        self.set_pod(pod, &json!({"exitCode": 137, "reason": "Error"}), &status);
+    }
+
+    #[track_caller]
+    fn set_pod(&self, pod: &Value, terminated: &Value, status: &Value) {
+        let mut status = status.clone();
+        let containers = pod["spec"]["containers"].as_array().unwrap().iter();
+        let ended = |c: &Value| {
+            let state = json!({ "terminated": terminated });
+            json!({"name": c["name"], "image": c["image"], "imageID": "sha256:fake", "ready": false, "restartCount": 0, "state": state})
+        };
+        status["containerStatuses"] = containers.map(ended).collect();
+        let patch = json!({ "status": status }).to_string();
+        let name = pod["metadata"]["name"].as_str().unwrap();
+        self.kubectl(&["patch", "pod", name, "--subresource=status", "--type=merge", "--patch", &patch]);
     }
 
     /// All Jobs of cycles; a look into the store is none.

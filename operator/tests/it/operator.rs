@@ -55,7 +55,8 @@ impl Operator {
         Self::start_by(plane, namespaces, identity, lease, kubeconfig, &["--namespace", home])
     }
 
-    fn start_by(
+    /// As `start`, by this kubeconfig.
+    pub fn start_by(
         plane: &Plane,
         namespace: &str,
         identity: &str,

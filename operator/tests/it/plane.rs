@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     io::Write as _,
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::{
@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::{
     namespace::{Namespace, Turn},
-    proxy::Proxy,
+    proxy::{self, Proxy},
 };
 
 /// Of an administrator.
@@ -84,7 +84,7 @@ impl Plane {
             "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- {level: None, verbs: [get, list, watch]}\n- {level: Metadata}\n",
         );
         file("operator.yaml", "defaults: {cluster: test, cycleImage: none}\n");
-        file("kubeconfig", &kubeconfig(api, TOKEN));
+        file("kubeconfig", &kubeconfig(&https(api), TOKEN));
         let key = folder.join("pki/sa.key");
         assert!(
             Command::new("openssl")
@@ -172,9 +172,28 @@ impl Plane {
     }
 
     pub fn kubeconfig_for(&self, port: u16, name: &str, token: &str) -> PathBuf {
+        self.kubeconfig_at(&https(port), name, token)
+    }
+
+    fn kubeconfig_at(&self, url: &str, name: &str, token: &str) -> PathBuf {
         let path = self.folder.join(format!("kubeconfig-{name}"));
-        fs::write(&path, kubeconfig(port, token)).unwrap();
+        fs::write(&path, kubeconfig(url, token)).unwrap();
         path
+    }
+
+    /// A way to the API server on which all that a watch tells comes this much later, and nothing else does. It
+    /// holds as long as the value.
+    pub fn late_watches(&self, name: &str, delay: Duration) -> (Guard, PathBuf) {
+        let port = free_port();
+        let mut command = Command::new(self.tools.join("kubectl"));
+        // It speaks HTTP without TLS, in which a watch can be told from other requests.
+        command
+            .arg(format!("--kubeconfig={}/kubeconfig", self.folder.display()))
+            .args(["proxy", &format!("--port={port}")]);
+        let relay = Guard(spawn(command, &self.folder, &format!("relay-{name}")));
+        until("the relay listens", 30, || TcpStream::connect(("127.0.0.1", port)).ok());
+        let url = format!("http://127.0.0.1:{}", proxy::start_late(port, delay));
+        (relay, self.kubeconfig_at(&url, name, TOKEN))
     }
 
     /// Token of a user with all rights, by whom writes are told from others in the audit log:
@@ -289,9 +308,13 @@ impl Plane {
     }
 }
 
-fn kubeconfig(port: u16, token: &str) -> String {
+fn https(port: u16) -> String {
+    format!("https://127.0.0.1:{port}")
+}
+
+fn kubeconfig(url: &str, token: &str) -> String {
     format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:{port}', insecure-skip-tls-verify: true}}}}]\nusers: [{{name: u, user: {{token: {token}}}}}]\ncontexts: [{{name: x, context: {{cluster: c, user: u}}}}]\n"
+        "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{{name: c, cluster: {{server: '{url}', insecure-skip-tls-verify: true}}}}]\nusers: [{{name: u, user: {{token: {token}}}}}]\ncontexts: [{{name: x, context: {{cluster: c, user: u}}}}]\n"
     )
 }
 

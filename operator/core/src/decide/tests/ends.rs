@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// volsync#1042, #1429: a Job that could not succeed was made again every half an hour, for ever.
 #[test]
 fn a_failure_backs_off_then_pauses_and_a_request_resumes() {
     let mut w = World::sql("* * * * *", "2026-12-01T08:00:00Z");
