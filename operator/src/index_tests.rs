@@ -255,3 +255,27 @@ fn who_has_waited_longest_is_next() {
     index.remove_cycle(&Key::new("n", "old-1"), "n-old-1", at(1000));
     assert!(!full(&index, &young, Some(20), limits(2, 1)));
 }
+
+/// Kueue makes Jobs wait: such a Job has its time to start from when it was let go.
+#[test]
+fn a_job_is_in_its_queue_until_its_controller_has_let_it_go() {
+    let mut version = 0;
+    let mut seen = |spec: serde_json::Value, status: serde_json::Value| {
+        version += 1;
+        let mut value = serde_json::to_value(job(&names::job("c", "c1"), &version.to_string())).unwrap();
+        value["metadata"]["creationTimestamp"] = json!("2026-12-01T07:00:00Z");
+        (value["spec"], value["status"]) = (spec, status);
+        let mut index = Index::default();
+        index.put_job(&serde_json::from_value(value).unwrap());
+        let view = index.job("c1", Purpose::Cycle).unwrap().1.view;
+        (view.suspended, view.released.to_string())
+    };
+    let pod = |suspend: bool| json!({"suspend": suspend, "template": {}});
+    let made = "2026-12-01T07:00:00Z".to_owned();
+    assert_eq!(seen(pod(true), json!({})), (true, made.clone()));
+    let before = json!({"conditions": [{"type": "Suspended", "status": "True", "lastTransitionTime": made}]});
+    assert_eq!(seen(pod(false), before), (true, made.clone()), "let go, and nobody has seen to it");
+    let after = json!({"startTime": "2026-12-01T09:00:00Z", "conditions": [{"type": "Suspended", "status": "False"}]});
+    assert_eq!(seen(pod(false), after), (false, "2026-12-01T09:00:00Z".to_owned()));
+    assert_eq!(seen(pod(false), json!({})), (false, made));
+}

@@ -24,7 +24,7 @@ pub async fn job(context: &Context, cycle_uid: &str, now: Timestamp) -> Result<O
     let Some((key, entry)) = context.index().job(cycle_uid, Purpose::Cycle) else { return Ok(None) };
     let mut view = with_end(context, &key, &entry).await?;
     let due = entry.looked.is_none_or(|at| now.duration_since(at) >= FIRST_LOOK / 2);
-    if entry.ended.is_none() && !view.started && !view.suspended && now >= view.created + FIRST_LOOK && due {
+    if entry.ended.is_none() && !view.started && !view.suspended && now >= view.released + FIRST_LOOK && due {
         let (waiting, started) = why_waiting(context, &key, &view).await?;
         context.index().job_waits(&key, waiting.clone(), started, now);
         view.waiting = waiting;

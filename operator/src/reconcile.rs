@@ -6,7 +6,7 @@ use std::time::Duration;
 use cicada_contract::text::cut;
 use cicada_crds::{AgentCycle, PersistentAgent, cycle::Phase};
 use cicada_operator_core::{
-    Action, Observed, Plan, cycle_status, decide,
+    Action, Observed, Plan, active, cycle_status, decide,
     decide::end_active,
     deletion,
     job::Purpose,
@@ -211,7 +211,8 @@ async fn explain(
             end_cycle(context, agent, &cycles, &end, now).await
         }
         Error::Forbidden { what: "Job" | "ConfigMap", message } => {
-            let reason = if message.contains("exceeded quota") { "QuotaExceeded" } else { "JobForbidden" };
+            let [quota, forbidden] = active::JOB_REFUSED;
+            let reason = if message.contains("exceeded quota") { quota } else { forbidden };
             if cycle.reason.as_deref() != Some(reason) {
                 let status = cycle_status::pending(cycle, reason, &cut(message, 512), now);
                 act::set_cycle(context, &key.namespace, &cycle.reference(), &status).await?;

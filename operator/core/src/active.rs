@@ -1,5 +1,6 @@
 //! The one cycle that is at work: start its Job, watch it start, take up its end.
 
+use cicada_contract::text::{cut, printable};
 use cicada_crds::{
     cycle::{CycleRef, Phase},
     status::{ActiveCycle, LastCycle},
@@ -12,7 +13,7 @@ use crate::{
     gate::NOT_STARTED,
     job::START_TIMEOUT,
     names,
-    observed::{CycleView, JobView, ReportJob},
+    observed::{CycleView, JobView, ReportJob, Waiting},
     peers,
     result::{Asked, CycleEnd, JobEnd, Verdict, judge},
     spec,
@@ -20,6 +21,8 @@ use crate::{
 
 /// A Job without a started pod is looked at after this long.
 pub const FIRST_LOOK: SignedDuration = SignedDuration::from_secs(60);
+/// Reasons of a cycle whose Job the API server refuses for now.
+pub const JOB_REFUSED: [&str; 2] = ["QuotaExceeded", "JobForbidden"];
 /// A pod that is still terminating this long after its grace period is on a node that is gone.
 const NODE_LOST_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
@@ -65,6 +68,11 @@ fn start(step: &mut Step<'_>, cycle: &CycleView) {
         step.keep_waiting(cycle, reason, &message);
         step.status.active_cycle = None;
         return;
+    }
+    let since = step.status.active_cycle.as_ref().and_then(|a| a.since).unwrap_or(step.now);
+    if is_refused(cycle) && step.now >= since + start_timeout() {
+        let waiting = Waiting { reason: cycle.reason.clone().unwrap_or_default(), ..Waiting::default() };
+        return not_started(step, cycle, since, &waiting);
     }
     let lead = cycle.reference();
     // What an earlier try wrote stands: the Job may exist with just these.
@@ -117,10 +125,11 @@ fn watch(step: &mut Step<'_>, cycle: &CycleView, job: &JobView) {
     if job.started {
         return;
     }
-    let timeout = job.created + SignedDuration::from_secs(i64::try_from(START_TIMEOUT).unwrap_or(900));
+    let timeout = job.released + start_timeout();
     let waiting = job.waiting.clone();
     if step.now >= timeout {
-        return not_started(step, cycle, job);
+        delete_job(step, job);
+        return not_started(step, cycle, job.created, &waiting.unwrap_or_default());
     }
     if let Some(waiting) = waiting {
         step.keep_waiting(cycle, &waiting.reason, &waiting.message);
@@ -130,25 +139,42 @@ fn watch(step: &mut Step<'_>, cycle: &CycleView, job: &JobView) {
     step.look_again_at(timeout);
 }
 
+fn start_timeout() -> SignedDuration {
+    SignedDuration::from_secs(i64::try_from(START_TIMEOUT).unwrap_or(900))
+}
+
+/// The cycle's Job is refused, by a quota or a policy: it does not even wait in a pod.
+fn is_refused(cycle: &CycleView) -> bool {
+    cycle.phase == Some(Phase::Pending) && cycle.reason.as_deref().is_some_and(|r| JOB_REFUSED.contains(&r))
+}
+
+/// The cycle at work waits for its pod, or for its Job: nothing runs yet, and somebody else decides when.
+pub(crate) fn is_queued(step: &Step<'_>) -> bool {
+    let active = step.status.active_cycle.as_ref();
+    match step.seen.job {
+        Some(job) => job.end.is_none() && !job.started && (job.suspended || job.waiting.is_some()),
+        None => step.seen.cycles.iter().any(|c| active.is_some_and(|a| a.uid == c.uid) && is_refused(c)),
+    }
+}
+
 /// Neither success nor failure: the cycle goes back to the queue, and the agent waits a while.
-fn not_started(step: &mut Step<'_>, cycle: &CycleView, job: &JobView) {
-    delete_job(step, job);
-    let waiting = job.waiting.clone().unwrap_or_default();
-    let reason = if waiting.reason.is_empty() { NOT_STARTED.to_owned() } else { waiting.reason };
-    let message = format!("not started within {START_TIMEOUT} s: {}", waiting.message);
+fn not_started(step: &mut Step<'_>, cycle: &CycleView, since: Timestamp, waiting: &Waiting) {
+    let reason = if waiting.reason.is_empty() { NOT_STARTED } else { &waiting.reason };
+    let separator = if waiting.message.is_empty() { "" } else { ": " };
+    let message = format!("not started within {START_TIMEOUT} s: {reason}{separator}{}", waiting.message);
     let mut fresh = cycle.clone();
     (fresh.started, fresh.job, fresh.joined) = (None, None, vec![]);
-    step.set_cycle(cycle.reference(), cycle_status::pending(&fresh, &reason, &message, step.now));
+    step.set_cycle(cycle.reference(), cycle_status::pending(&fresh, reason, &message, step.now));
     step.note(true, NOT_STARTED, format!("cycle {}: {message}", cycle.name), Some(cycle.reference()));
     step.status.active_cycle = None;
     step.status.last_cycle = Some(LastCycle {
         name: cycle.name.clone(),
         triggers: agent_status::kinds(cycle),
-        started: Some(job.created),
-        duration: Some(step.now.duration_since(job.created).as_secs()),
+        started: Some(since),
+        duration: Some(step.now.duration_since(since).as_secs()),
         outcome: None,
         result: Some(NOT_STARTED.into()),
-        message: Some(cicada_contract::text::cut(&message, 256)),
+        message: Some(cut(&printable(&message), 256)),
     });
     step.again = true;
 }

@@ -3,7 +3,7 @@
 use cicada_crds::status::State;
 
 use crate::{
-    charter,
+    active, charter,
     conditions::{self, Wanted},
     decide::{RESTING, Step},
     gate::{self, Gate},
@@ -14,6 +14,7 @@ use crate::{
 pub(crate) fn conclude(step: &mut Step<'_>, gate: Option<&Gate>) {
     let waiting = !step.waiting().is_empty() && step.seen.environment.full;
     let state = match (&step.status.active_cycle, gate) {
+        (Some(_), _) if active::is_queued(step) => State::Queued,
         (Some(_), _) => State::Running,
         (None, Some(gate)) => gate.state,
         (None, None) if waiting => State::Queued,

@@ -1,6 +1,9 @@
 //! Status of an AgentCycle in each of its phases.
 
-use cicada_contract::{report::TableChange, text::cut};
+use cicada_contract::{
+    report::{REPORT_TABLES, TableChange},
+    text::{cut, printable},
+};
 use cicada_crds::{
     AgentCycleStatus,
     cycle::{CycleRef, CycleUsage, Phase},
@@ -15,6 +18,21 @@ use crate::{
 
 /// The spec of a cycle never changes, so there is one generation.
 const GENERATION: i64 = 1;
+
+/// Longest message, in bytes; the definition allows as many characters. A status that the API server refuses is
+/// never written, and its cycle stands still.
+const MESSAGE_MAX: usize = 512;
+/// Longest name of an image.
+const IMAGE_MAX: usize = 512;
+
+/// Text of others as one line of a status: what a scheduler or an annotation says has any length.
+fn line(text: &str, max: usize) -> String {
+    cut(&printable(text), max)
+}
+
+fn message(text: &str) -> Option<String> {
+    Some(line(text, MESSAGE_MAX)).filter(|m| !m.is_empty())
+}
 
 fn base(view: &CycleView, phase: Phase, reason: &str) -> AgentCycleStatus {
     AgentCycleStatus {
@@ -46,7 +64,7 @@ fn condition(
 /// It waits.
 pub fn pending(view: &CycleView, reason: &str, message: &str, now: Timestamp) -> AgentCycleStatus {
     let mut status = base(view, Phase::Pending, reason);
-    status.message = Some(message.to_owned()).filter(|m| !m.is_empty());
+    status.message = self::message(message);
     condition(&mut status, "Reconciling", reason, message, now);
     status
 }
@@ -71,9 +89,9 @@ pub fn ended(
 ) -> AgentCycleStatus {
     let mut status = base(view, end.phase, &end.reason);
     status.finished = Some(job.and_then(|j| j.at).unwrap_or(now));
-    status.message = Some(end.message.clone()).filter(|m| !m.is_empty());
+    status.message = message(&end.message);
     status.class = end.class.map(|c| c.label().to_owned());
-    status.image = job.and_then(|j| j.image.clone());
+    status.image = job.and_then(|j| j.image.as_deref()).map(|image| line(image, IMAGE_MAX));
     status.attempts = job.map(|j| j.attempts);
     status.lead = lead;
     if let Some(report) = &end.report {
@@ -86,8 +104,8 @@ pub fn ended(
         let published = report.memory.as_ref().and_then(|m| m.snapshot.clone());
         status.snapshot_after =
             published.filter(|s| report.recovered || Some(s) != status.snapshot_before.as_ref());
-        status.tables = report.tables.iter().map(table).collect();
-        status.warnings = report.warnings.iter().take(5).map(|w| cut(w, 120)).collect();
+        status.tables = report.tables.iter().take(REPORT_TABLES).map(table).collect();
+        status.warnings = report.warnings.iter().take(5).map(|w| line(w, 120)).collect();
         let usage = &report.usage;
         status.usage = Some(CycleUsage {
             model_calls: Some(usage.model_calls),

@@ -13,6 +13,7 @@ use jiff::SignedDuration;
 use crate::{
     active::FIRST_LOOK,
     decide::{Action, Step},
+    memory_status,
     plan::{owner, store_config},
     result::{Asked, JobEnd, Verdict, judge},
     spec::{OperatorDefaults, SpecError},
@@ -81,7 +82,14 @@ fn ended(step: &mut Step<'_>, name: &str, uid: &str, end: Option<&JobEnd>) {
     let Some(end) = end else { return };
     if end.complete {
         step.note(false, "MemoryDeleted", "the memory was deleted with its agent".into(), None);
-        step.actions.push(Action::SetFinalizer { present: false });
+        match memory_status::moved(step) {
+            Some((from, to)) => {
+                let memory = format!("{from}, under {}", path(step.seen.agent));
+                let why = format!("the store of its agent was changed to {to}, where nothing is left");
+                step.actions.push(Action::Abandon { memory, why });
+            }
+            None => step.actions.push(Action::SetFinalizer { present: false }),
+        }
         return;
     }
     let Verdict::Ended(how) = judge(end, Asked::InVain) else { return };
@@ -104,14 +112,22 @@ fn leave_with_namespace(step: &mut Step<'_>) {
 }
 
 fn abandon(step: &mut Step<'_>, why: &str) {
-    let memory = left_behind(step.seen.agent, step.seen.defaults);
+    let mut memory = left_behind(step.seen.agent, step.seen.defaults);
+    if let Some((from, _)) = memory_status::moved(step) {
+        memory = format!("{memory}; before its store was changed: {from}, under {}", path(step.seen.agent));
+    }
     step.actions.push(Action::Abandon { memory, why: why.to_owned() });
+}
+
+/// Its place below the prefix of its store.
+fn path(agent: &PersistentAgent) -> String {
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    format!("{}/{}", part(&agent.metadata.namespace), part(&agent.metadata.name))
 }
 
 /// Where an agent's memory lies, and how to remove it without an operator.
 pub fn left_behind(agent: &PersistentAgent, defaults: &OperatorDefaults) -> String {
-    let part = |part: &Option<String>| part.clone().unwrap_or_default();
-    let path = format!("{}/{}", part(&agent.metadata.namespace), part(&agent.metadata.name));
+    let path = path(agent);
     match store_config(&agent.spec, defaults) {
         Ok(store) => leftover(&store, &path),
         Err(_) => format!("{path}/ in the store that the agent had"),

@@ -154,11 +154,16 @@ fn over_budget(step: &Step<'_>) -> Option<Gate> {
         (_, c) if cost > 0.0 && c >= cost => format!("{c:.2} of {cost:.2} of this day are spent"),
         _ => return None,
     };
-    let midnight =
-        today.date().checked_add(1.day()).ok()?.to_zoned(today.time_zone().clone()).ok()?.timestamp();
     let mut gate = gate(State::OverBudget, "OverBudget", spent, Passes::Deliveries);
-    gate.until = Some(midnight);
+    gate.until = midnight(step);
     Some(gate)
+}
+
+/// When the agent's day ends, and with it what the day's limits hold back.
+pub(crate) fn midnight(step: &Step<'_>) -> Option<Timestamp> {
+    let today = step.now.to_zoned(day_zone(&step.seen.agent.spec).ok()?);
+    let tomorrow = today.date().checked_add(1.day()).ok()?;
+    Some(tomorrow.to_zoned(today.time_zone().clone()).ok()?.timestamp())
 }
 
 fn backing_off(step: &Step<'_>) -> Option<Gate> {

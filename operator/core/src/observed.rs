@@ -150,6 +150,8 @@ pub struct JobView {
     pub uid: String,
     /// When it was made.
     pub created: Timestamp,
+    /// When its pod could first start: when it was made, or when a queue (Kueue) let it go.
+    pub released: Timestamp,
     /// Something (Kueue) keeps it from starting.
     pub suspended: bool,
     /// It is being deleted.

@@ -186,11 +186,17 @@ fn job_entry(job: &Job) -> Option<JobEntry> {
     let count = |n: Option<i32>| u32::try_from(n.unwrap_or(0)).unwrap_or(0);
     let terminating = count(status.terminating);
     let attempts = count(status.failed) + count(status.succeeded) + count(status.active) + terminating;
+    let created = job.creation_timestamp().map_or_else(Timestamp::now, |t| t.0);
+    // A Job that is let go has its condition Suspended until its controller has seen to it, and a new start time
+    // from then on.
+    let suspended =
+        job.spec.as_ref().and_then(|s| s.suspend) == Some(true) || condition("Suspended").is_some();
     let view = JobView {
         name: job.name_any(),
         uid: job.uid().unwrap_or_default(),
-        created: job.creation_timestamp().map_or_else(Timestamp::now, |t| t.0),
-        suspended: job.spec.as_ref().and_then(|s| s.suspend) == Some(true),
+        created,
+        released: status.start_time.as_ref().map_or(created, |t| t.0.max(created)),
+        suspended,
         deleting: job.metadata.deletion_timestamp.is_some(),
         started: count(status.ready) + count(status.failed) + count(status.succeeded) + terminating > 0,
         ending_since: ending.or_else(|| (terminating > 0).then(Timestamp::now)),

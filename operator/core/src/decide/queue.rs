@@ -43,6 +43,9 @@ impl<'a> Step<'a> {
             let (reason, message) = match gate {
                 Some(gate) if !gate.lets(cycle) => (gate.reason.clone(), gate.message.clone()),
                 _ if rationed(cycle) => {
+                    if let Some(midnight) = gate::midnight(self) {
+                        self.look_again_at(midnight);
+                    }
                     ("CyclesPerDay".into(), "limits.cyclesPerDay is reached; it waits for midnight".into())
                 }
                 _ => ("WaitingForCapacity".into(), "as many cycles run as may run".into()),

@@ -160,6 +160,7 @@ impl World {
                     name: "job".into(),
                     uid: "job-uid".into(),
                     created: self.now,
+                    released: self.now,
                     ..JobView::default()
                 });
             }
@@ -179,6 +180,7 @@ impl World {
                     self.cycles.iter_mut().find(|c| c.metadata.uid.as_ref() == Some(&cycle.uid)).unwrap();
                 let before = found.status.as_ref().and_then(|s| s.phase);
                 assert!(!before.is_some_and(Phase::is_terminal), "a terminal cycle never changes");
+                assert_fits("AgentCycle", &*status);
                 found.status = Some(*status);
             }
             Action::DeleteCycle { cycle } => {
@@ -220,6 +222,7 @@ impl World {
                 if plan.status.active_cycle.is_none() {
                     self.job = None;
                 }
+                assert_fits("PersistentAgent", &plan.status);
                 self.agent.status = Some(plan.status);
                 self.status_writes += 1;
             }
@@ -265,6 +268,32 @@ impl World {
     fn fail(&mut self, class: FailureClass) {
         self.end(&CycleReport::failed(class, "it broke"));
     }
+}
+
+/// The API server takes this status: one that it refuses is never written, and its object stands still.
+fn assert_fits(kind: &str, status: &impl serde::Serialize) {
+    fn walk(at: &str, schema: &serde_json::Value, value: &serde_json::Value) {
+        let most = |key: &str| schema[key].as_u64().map_or(usize::MAX, |n| usize::try_from(n).unwrap());
+        match value {
+            serde_json::Value::String(text) => {
+                assert!(text.chars().count() <= most("maxLength"), "{at}: {} characters", text.len());
+                assert!(!text.chars().any(char::is_control), "{at}: not printable: {text:?}");
+            }
+            serde_json::Value::Array(items) => {
+                assert!(items.len() <= most("maxItems"), "{at}: {} items", items.len());
+                items.iter().for_each(|item| walk(&format!("{at}[]"), &schema["items"], item));
+            }
+            serde_json::Value::Object(fields) => fields
+                .iter()
+                .for_each(|(name, field)| walk(&format!("{at}.{name}"), &schema["properties"][name], field)),
+            _ => {}
+        }
+    }
+    static CRDS: std::sync::LazyLock<Vec<serde_json::Value>> =
+        std::sync::LazyLock::new(|| cicada_crds::generate::definitions().into_iter().collect());
+    let crd = CRDS.iter().find(|c| c["spec"]["names"]["kind"] == kind).unwrap();
+    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
+    walk(kind, schema, &serde_json::to_value(status).unwrap());
 }
 
 fn with_own_schedule(schedule: &str) -> World {

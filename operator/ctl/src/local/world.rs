@@ -353,6 +353,7 @@ impl World {
             name: names::job(&lead.name, &lead.uid),
             uid: lead.uid.clone(),
             created,
+            released: created,
             started: true,
             end: Some(JobEnd {
                 at: Some(Timestamp::now()),

@@ -35,6 +35,18 @@ fn a_deleted_agent_waits_for_its_memory() {
 }
 
 #[test]
+fn a_memory_that_stayed_in_an_earlier_store_is_named() {
+    let mut w = deleted();
+    let other = json!({"directory": {"path": "/other"}});
+    w.agent.spec.store = Some(serde_json::from_value(other).unwrap());
+    w.delete_job = Some(delete_job(Some(JobEnd { complete: true, attempts: 1, ..JobEnd::default() })));
+    w.at("2026-12-01T08:00:01Z");
+    assert!(!deletion::is_kept(&w.agent));
+    let told = w.log.last().unwrap();
+    assert!(told.starts_with("abandon ") && told.contains("/store, under n/a: the store of its"), "{told}");
+}
+
+#[test]
 fn an_agent_whose_memory_can_not_be_deleted_goes_and_tells() {
     // The namespace is being deleted: no Job can be made.
     let mut w = deleted();

@@ -181,6 +181,76 @@ fn a_pod_that_does_not_start_is_explained_then_tried_again() {
     assert_eq!(w.jobs_made[0], w.jobs_made[1]);
 }
 
+/// Kueue: a Job may wait for hours before it may start; that is nobody's failure.
+#[test]
+fn a_job_in_a_queue_is_waited_for_and_has_its_whole_time_to_start_afterwards() {
+    let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+    w.at("2026-12-01T06:00:00Z").at("2026-12-01T07:00:00Z");
+    w.job.as_mut().unwrap().suspended = true;
+    w.at("2026-12-01T07:00:30Z").at("2026-12-01T09:00:00Z");
+    let cycle = w.cycles[0].status.clone().unwrap();
+    assert_eq!((cycle.phase, cycle.reason.as_deref()), (Some(Phase::Pending), Some("Queued")));
+    assert_eq!((w.state(), w.jobs_made.len()), (State::Queued, 1));
+    let job = w.job.as_mut().unwrap();
+    (job.suspended, job.released) = (false, w.now);
+    w.at("2026-12-01T09:14:59Z");
+    assert_eq!((w.state(), w.log.contains(&"delete job".to_owned())), (State::Running, false));
+    w.at("2026-12-01T09:15:00Z");
+    assert_eq!((w.state(), w.log.contains(&"delete job".to_owned())), (State::BackingOff, true));
+}
+
+#[test]
+fn a_job_that_is_refused_for_a_quarter_of_an_hour_gives_the_agent_back() {
+    let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+    w.at("2026-12-01T06:00:00Z").at("2026-12-01T07:00:00Z");
+    // As the edge does when the API server refuses the Job.
+    w.job = None;
+    let view = w.views()[0].clone();
+    w.cycles[0].status = Some(crate::cycle_status::pending(&view, "QuotaExceeded", "no room", w.now));
+    w.jobs_made.clear();
+    w.agent.status.as_mut().unwrap().active_cycle.as_mut().unwrap().since = Some(w.now);
+    let plan = w.decide();
+    assert_eq!(plan.status.state, Some(State::Queued));
+    assert!(plan.actions.iter().any(|a| matches!(a, Action::StartJob { .. })), "it is tried again");
+    w.at("2026-12-01T07:15:00Z");
+    assert_eq!((w.state(), w.jobs_made.len()), (State::BackingOff, 0));
+    let last = w.status().last_cycle.unwrap();
+    assert_eq!(last.result.as_deref(), Some("NotStarted"));
+    assert_eq!(last.message.as_deref(), Some("not started within 900 s: QuotaExceeded"));
+    w.at("2026-12-01T07:20:01Z");
+    assert_eq!(w.jobs_made.len(), 1, "the same cycle again");
+}
+
+/// A scheduler's message on a large cluster, or a person's words in an annotation, are longer than a status may be.
+#[test]
+fn texts_of_others_of_any_length_never_keep_a_status_from_being_written() {
+    let long = "0/120 nodes are available:\n".repeat(200);
+    let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+    w.at("2026-12-01T06:00:00Z").at("2026-12-01T07:00:00Z");
+    let waiting = Waiting { reason: "Unschedulable".into(), message: long.clone() };
+    w.job.as_mut().unwrap().waiting = Some(waiting);
+    w.at("2026-12-01T07:01:00Z");
+    assert!(w.cycles[0].status.as_ref().unwrap().message.as_ref().unwrap().starts_with("0/120 nodes"));
+    assert_eq!(w.state(), State::Queued);
+    w.at("2026-12-01T07:15:00Z");
+    assert_eq!(w.state(), State::BackingOff);
+    w.environment.hold = Some(long.clone());
+    w.request("asked", &json!({}));
+    w.at("2026-12-01T07:30:00Z");
+    assert_eq!(w.state(), State::Held);
+    let reason = |w: &World| w.cycles[1].status.as_ref().and_then(|s| s.reason.clone());
+    assert_eq!(reason(&w).as_deref(), Some("Held"));
+    w.environment.hold = None;
+    w.at("2026-12-01T07:31:00Z");
+    let broken = JobEnd { complete: true, image: Some(long.clone()), attempts: 1, ..JobEnd::default() };
+    let mut report = CycleReport::new(CycleResult::Done);
+    report.message = long.clone();
+    let end = JobEnd { message: Some(report.render()), at: Some(w.now), ..broken };
+    w.job.as_mut().unwrap().end = Some(end);
+    w.settle();
+    assert_eq!(w.state(), State::Idle);
+}
+
 #[test]
 fn a_lost_report_is_asked_for() {
     let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");

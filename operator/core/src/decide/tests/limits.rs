@@ -103,6 +103,9 @@ fn what_an_agent_causes_itself_is_rationed_by_day() {
     }
     assert_eq!(w.jobs_made.len(), 2);
     assert_eq!(w.cycles[2].status.as_ref().unwrap().reason.as_deref(), Some("CyclesPerDay"));
+    w.at("2026-12-01T23:30:00Z");
+    assert_eq!(w.look_again, ts("2026-12-02T00:00:00Z"), "it waits for midnight, and no longer");
+    w.now = ts("2026-12-01T09:30:00Z");
     w.request("person", &json!({}));
     w.at("2026-12-01T10:00:00Z");
     assert_eq!(w.jobs_made[2], "person", "a person's request is not rationed");

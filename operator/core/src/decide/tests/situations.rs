@@ -186,6 +186,29 @@ fn situations() -> Vec<Situation> {
             "Current",
         ),
         row(
+            "its pod has no place",
+            |w| {
+                w.at(SEVEN);
+                let waiting = Waiting { reason: "Unschedulable".into(), message: "0/1 nodes".into() };
+                w.job.as_mut().unwrap().waiting = Some(waiting);
+                w.at("2026-12-01T07:01:00Z");
+            },
+            State::Queued,
+            "True/Ready",
+            "Healthy",
+            "Current",
+        ),
+        row(
+            "never started",
+            |w| {
+                w.at(SEVEN).at("2026-12-01T07:15:00Z");
+            },
+            State::BackingOff,
+            "True/NotStarted",
+            "Healthy",
+            "Current",
+        ),
+        row(
             "over budget",
             |w| {
                 w.agent.spec.limits = Some(serde_json::from_value(json!({"costPerDay": 1})).unwrap());
