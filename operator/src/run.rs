@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -49,6 +49,8 @@ struct Memo {
     /// suspended machine and does not see a step of the time. None = when something changes.
     look_again: Mutex<HashMap<Key, Option<Timestamp>>>,
     failures: Mutex<HashMap<Key, u32>>,
+    /// Done once, by the first worker.
+    begun: OnceLock<()>,
 }
 
 /// Runs until SIGTERM, or until the Lease is lost. Here and not in the program, which would compile all of
@@ -162,6 +164,7 @@ async fn work(context: Arc<Context>, memo: Arc<Memo>) {
     while !context.health.is_ready() {
         tokio::time::sleep(LISTING).await;
     }
+    memo.begun.get_or_init(|| begin(&context, Timestamp::now()));
     while let Some(key) = context.queue.next().await {
         let started = tokio::time::Instant::now();
         let result = reconcile::reconcile(&context, &key).await;
@@ -171,6 +174,22 @@ async fn work(context: Arc<Context>, memo: Arc<Memo>) {
         if let Some(wait) = wait {
             context.queue.add(key, wait);
         }
+    }
+}
+
+/// A new leader looks at every agent once, and meanwhile at those whose time has come: what was queued while another
+/// led says nothing of that.
+fn begin(context: &Context, now: Timestamp) {
+    context.queue.clear();
+    let keys = { context.index().keys() };
+    for key in keys {
+        let status =
+            { context.index().agent(&key) }.and_then(|agent| agent.status.clone()).unwrap_or_default();
+        let due = status.active_cycle.map(|_| now).or(status.next_schedule_time);
+        if let Some(due) = due {
+            context.queue.add(key.clone(), Duration::try_from(due.duration_since(now)).unwrap_or_default());
+        }
+        context.queue.add_first_look(key, Duration::ZERO);
     }
 }
 
@@ -228,7 +247,7 @@ async fn sweep(context: Arc<Context>, memo: Arc<Memo>) {
             let keys = context.index().keys();
             let mut look_again = memo.look_again.lock().unwrap_or_else(PoisonError::into_inner);
             for key in overdue(&keys, &mut look_again, now) {
-                context.queue.add(key, Duration::ZERO);
+                context.queue.add_first_look(key, Duration::ZERO);
             }
         }
         {

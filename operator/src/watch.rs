@@ -194,7 +194,10 @@ async fn follow<K>(
                 context.index().begin_list(kind, scope);
                 None
             }
-            Ok(Event::InitApply(object)) => put(object),
+            Ok(Event::InitApply(object)) => {
+                put(object).into_iter().for_each(|key| context.queue.add_first_look(key, SETTLE));
+                None
+            }
             Ok(Event::InitDone) => {
                 let gone = context.index().end_list(kind, scope);
                 for key in gone {

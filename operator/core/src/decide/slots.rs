@@ -89,6 +89,9 @@ impl Step<'_> {
             all.iter().filter_map(|own| own.last_slot).chain(started.iter().copied().flatten()).max();
         // Before this time no other slot starts a cycle.
         let open = newest.map(|n| n + SignedDuration::from_secs(seconds));
+        if gate::cycles_per_day_spent(self) {
+            gate::midnight(self).into_iter().for_each(|at| self.look_again_at(at));
+        }
         let mut earliest: Option<Timestamp> = None;
         for (own, started) in all.iter_mut().zip(started).take(most) {
             let next = self.evaluate_own(own, started, open, at);
