@@ -40,6 +40,8 @@ fn assert_numbers(memory: &Unpacked) {
     assert_eq!(memory.sql("SELECT count(*) FROM prices"), data::stocks().len().to_string());
 }
 
+/// argo-workflows#15732: an image without zone files fell back to another zone. The operator's image holds nothing but
+/// its program, and the schedule here has a zone.
 #[test]
 #[ignore = "needs the test cluster: tests/run"]
 fn three_cycles_woken_in_three_ways_grow_one_memory() {
