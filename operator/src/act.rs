@@ -21,7 +21,7 @@ use kube::{
 use serde_json::json;
 
 use self::jobs::{start_delete_job, start_job, start_look};
-pub use self::tell::{tell, tell_of_left_memory, tell_of_stray};
+pub use self::tell::{log_end, tell, tell_of_foreign, tell_of_left_memory, tell_of_stray};
 use crate::{FIELD_MANAGER, context::Context, error::Error, index::Key};
 
 fn may_act(context: &Context) -> Result<(), Error> {
@@ -167,8 +167,16 @@ pub async fn set_cycle(
             context.index().remove_cycle(&Key::new(namespace, &cycle.name), &cycle.uid, Timestamp::now());
             Ok(())
         }
-        Err(e) => Err(Error::of_write("status of an AgentCycle", e)),
+        Err(e) => Err(status_refused(context, "status of an AgentCycle", e)),
     }
+}
+
+/// Definitions that were replaced by older ones refuse what they do not know.
+fn status_refused(context: &Context, what: &'static str, error: kube::Error) -> Error {
+    if matches!(&error, kube::Error::Api(s) if !s.is_conflict() && !s.is_not_found()) {
+        context.schema.doubt();
+    }
+    Error::of_write(what, error)
 }
 
 /// Writes the whole status of an agent, if nobody wrote the agent since it was read.
@@ -190,7 +198,7 @@ pub async fn set_agent(
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
     let api = context.api::<PersistentAgent>(&namespace);
     let written = api.patch_status(&agent.name_any(), &parameters, &Patch::Apply(&body)).await;
-    let written = written.map_err(|e| Error::of_write("status of a PersistentAgent", e))?;
+    let written = written.map_err(|e| status_refused(context, "status of a PersistentAgent", e))?;
     context.index().put_agent(written.clone());
     Ok(written)
 }

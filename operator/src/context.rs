@@ -50,7 +50,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// With an empty index. Needs a runtime, which writes the events.
+    /// With an empty index.
     pub fn new(
         client: Client,
         kube_config: kube::Config,
@@ -66,7 +66,7 @@ impl Context {
         };
         let recorder = Recorder::new(client.clone(), reporter);
         Self {
-            said: Said::start(recorder.clone()),
+            said: Said::default(),
             recorder,
             client,
             config,

@@ -36,6 +36,9 @@ pub enum Error {
     /// It took longer than a look may take.
     #[error("it took longer than {0} s")]
     Timeout(u64),
+    /// A defect of ours, which this agent brings about.
+    #[error("a panic: {0}")]
+    Panic(String),
     /// Anything else between us and the API server.
     #[error("a request to the API server failed")]
     Kube(#[source] Box<kube::Error>),
@@ -62,6 +65,7 @@ impl Error {
             Self::Forbidden { .. } => "forbidden",
             Self::Foreign { .. } => "foreign",
             Self::Timeout(_) => "timeout",
+            Self::Panic(_) => "panic",
             Self::Kube(_) => "kube",
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
+        apps::v1::Deployment,
         coordination::v1::{Lease, LeaseSpec},
         core::v1::ObjectReference,
     },
@@ -18,7 +19,7 @@ use kube::{
     Api, Client,
     api::{ObjectMeta, PostParams},
 };
-use tokio::time::Instant;
+use tokio::{sync::OnceCell, time::Instant};
 
 /// Seconds after which another replica may take over.
 pub const TTL: u64 = 15;
@@ -70,6 +71,7 @@ pub struct Holder {
     renewed: Mutex<Option<Instant>>,
     /// The resourceVersion that was seen last, and since when it has stood.
     seen: Mutex<Option<(String, Instant)>>,
+    deployment_uid: OnceCell<Option<String>>,
 }
 
 impl Holder {
@@ -83,6 +85,7 @@ impl Holder {
             me: me.to_owned(),
             renewed: Mutex::new(None),
             seen: Mutex::new(None),
+            deployment_uid: OnceCell::new(),
         }
     }
 
@@ -112,9 +115,20 @@ impl Holder {
         }
     }
 
-    /// The operator's Deployment, whose name the chart gives the Lease, too.
-    pub fn deployment(&self) -> ObjectReference {
+    /// The operator's Deployment, whose name the chart gives the Lease, too. With its UID, by which `kubectl
+    /// describe` finds events; without it where there is no such Deployment or no right to read it.
+    pub async fn deployment(&self) -> ObjectReference {
+        let read = async {
+            let client = self.api().into_client();
+            let found = Api::<Deployment>::namespaced(client, &self.namespace).get_opt(&self.name).await;
+            if let Err(error) = &found {
+                tracing::warn!(error = %error, "the operator's Deployment can't be read; events on it have no UID");
+            }
+            found.ok().flatten().and_then(|d| d.metadata.uid)
+        };
+        let uid = self.deployment_uid.get_or_init(|| read).await.clone();
         ObjectReference {
+            uid,
             api_version: Some("apps/v1".into()),
             kind: Some("Deployment".into()),
             namespace: Some(self.namespace.clone()),

@@ -20,6 +20,7 @@ pub mod metrics;
 pub mod namespaces;
 pub mod numbers;
 pub mod observe;
+pub mod parts;
 pub mod queue;
 pub mod reconcile;
 pub mod run;

@@ -19,15 +19,15 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         Command::Uninstall(args) => {
             telemetry::start(args.log_format, &args.log)?;
-            uninstall::run(&args.instance)
+            Ok(telemetry::ended(uninstall::run(&args.instance)))
         }
         Command::Check(args) => {
             telemetry::start(args.log_format, &args.log)?;
-            check::run(&args.instance)
+            Ok(telemetry::ended(check::run(&args.instance)))
         }
         Command::Run(args) => {
             telemetry::start(args.log_format, &args.log)?;
-            run::run(args)
+            Ok(telemetry::ended(run::run(args)))
         }
     }
 }

@@ -38,12 +38,13 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Option<Timestamp>
 
 async fn steps(context: &Context, key: &Key) -> Result<Option<Timestamp>, Error> {
     let Some(mut agent) = ({ context.index().agent(key) }) else { return orphans(context, key).await };
-    if foreign::is_at_work(context, &agent).await {
-        return Ok(Some(Timestamp::now() + FOREIGN_WAIT));
-    }
     let mut fresh = false;
     for _ in 0..STEPS {
         let now = Timestamp::now();
+        // Of what was read, too: another instance may have been faster than the index.
+        if foreign::is_at_work(context, key, &agent).await {
+            return Ok(Some(now + FOREIGN_WAIT));
+        }
         let (plan, cycles) = observe_and_decide(context, key, &agent, None, now).await?;
         let changed = agent.status.clone().unwrap_or_default() != plan.status;
         if plan.actions.is_empty() && !changed {
@@ -160,8 +161,10 @@ async fn apply(
                 *agent = Arc::new(act::set_finalizer(context, agent, *present).await?);
             }
             Action::Abandon { memory, why } => {
-                *agent = Arc::new(act::set_finalizer(context, agent, false).await?);
+                // First of all: afterwards nobody knows of it any more.
                 act::tell_of_left_memory(context, agent, memory, why).await;
+                *agent = Arc::new(act::set_finalizer(context, agent, false).await?);
+                context.metrics.left_memories.inc();
             }
             _ => act::act(context, agent, cycles, action).await?,
         }
@@ -172,7 +175,9 @@ async fn apply(
         return Ok(());
     }
     if changed && !plan.defer_status {
+        let before = agent.clone();
         *agent = Arc::new(act::set_agent(context, agent, &plan.status).await?);
+        act::log_end(&before, &plan.status);
     }
     if !plan.defer_status {
         let key = Key::new(&agent.namespace().unwrap_or_default(), &agent.name_any());

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, client::ClientBuilder};
@@ -20,7 +21,9 @@ use crate::{
     index::Key,
     lease::{ANSWER, RENEW},
     metrics::KindLabels,
-    namespaces, reconcile, server, tidy, watch,
+    namespaces,
+    parts::{self, Parts},
+    reconcile, server, tidy, watch,
 };
 
 /// How often a replica without the Lease asks for it: the gap of a rollout. Also the wait after a renewal
@@ -78,21 +81,61 @@ async fn serve(args: RunArgs) -> anyhow::Result<ExitCode> {
     let context = Arc::new(Context::new(client, kube_config, config, &args, &identity));
     tracing::info!(identity, namespaces = ?context.namespaces, store = context.config.defaults.store.is_some(), "starting");
     crate::schema::check(&context).await;
-    for watch in watch::start(&context) {
-        let _watch = tokio::spawn(watch);
-    }
-    let serving = tokio::spawn(server::serve(args.listen, context.clone()));
     let memo = Arc::new(Memo::default());
-    let _sweep = tokio::spawn(sweep(context.clone(), memo.clone()));
+    let (leads, leading) = tokio::sync::watch::channel(false);
+    let mut parts = start(&context, &memo, &args, &leading);
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        () = lead(&context, &memo, args.concurrency) => {}
-        served = serving => { served??; }
+    let (part, why) = tokio::select! {
+        end = parts.first_end() => end,
+        // Here, so that nothing renews the Lease any more once it is to be released.
+        why = lead(&context, &leads) => ("lease".to_owned(), why.to_owned()),
         _ = terminate.recv() => return Ok(drain(&context).await),
         _ = interrupt.recv() => return Ok(drain(&context).await),
-    }
+    };
+    tracing::error!(part, why, "ending: a part of the operator has ended");
     Ok(ExitCode::FAILURE)
+}
+
+/// Everything that works as long as the process lives. The process ends with the first of them: what goes on
+/// without one of its parts looks healthy and does not do its work.
+fn start(
+    context: &Arc<Context>,
+    memo: &Arc<Memo>,
+    args: &RunArgs,
+    leading: &tokio::sync::watch::Receiver<bool>,
+) -> Parts {
+    let mut parts = Parts::default();
+    for (name, watch) in watch::start(context) {
+        parts.spawn(format!("watch of {name}"), async {
+            watch.await;
+            Ok(())
+        });
+    }
+    let (context, memo) = (context.clone(), memo.clone());
+    parts.spawn("server", server::serve(args.listen, context.clone()));
+    parts.spawn("sweep", {
+        let (context, memo) = (context.clone(), memo.clone());
+        async move {
+            sweep(context, memo).await;
+            Ok(())
+        }
+    });
+    parts.spawn("events", {
+        let context = context.clone();
+        async move {
+            context.said.write(&context.recorder).await;
+            Ok(())
+        }
+    });
+    for _ in 0..args.concurrency.max(1) {
+        let (context, memo, leading) = (context.clone(), memo.clone(), leading.clone());
+        parts.spawn("worker", async move {
+            work(context, memo, leading).await;
+            Ok(())
+        });
+    }
+    parts
 }
 
 fn identity(given: &str) -> String {
@@ -124,8 +167,8 @@ async fn with_cluster_name(
     Ok(config)
 }
 
-/// Takes the Lease, works while it is held, returns when it is lost.
-async fn lead(context: &Arc<Context>, memo: &Arc<Memo>, workers: usize) {
+/// Takes the Lease, lets the workers begin, and ends when it is lost, with the reason.
+async fn lead(context: &Context, leads: &tokio::sync::watch::Sender<bool>) -> &'static str {
     let mut leading = false;
     loop {
         let ticked = tokio::time::timeout(ANSWER, context.lease.tick(Timestamp::now())).await;
@@ -136,22 +179,16 @@ async fn lead(context: &Arc<Context>, memo: &Arc<Memo>, workers: usize) {
                 leading = true;
                 context.metrics.leader.set(1);
                 tracing::info!("leading");
-                for _ in 0..workers.max(1) {
-                    let _worker = tokio::spawn(work(context.clone(), memo.clone()));
-                }
+                leads.send_replace(true);
             }
-            Ok(false) if leading => {
-                tracing::error!("another replica holds the lease: ending");
-                return;
-            }
+            Ok(false) if leading => return "another replica holds the lease",
             Ok(_) => {}
             Err(error) => {
                 context.metrics.error("lease");
                 tracing::warn!(error = %error, "the lease could not be renewed");
                 context.lease.reconnect();
                 if leading && !context.lease.may_act() {
-                    tracing::error!("the lease could not be renewed in time: ending");
-                    return;
+                    return "the lease could not be renewed in time";
                 }
             }
         }
@@ -159,7 +196,10 @@ async fn lead(context: &Arc<Context>, memo: &Arc<Memo>, workers: usize) {
     }
 }
 
-async fn work(context: Arc<Context>, memo: Arc<Memo>) {
+async fn work(context: Arc<Context>, memo: Arc<Memo>, mut leading: tokio::sync::watch::Receiver<bool>) {
+    if leading.wait_for(|leading| *leading).await.is_err() {
+        return;
+    }
     // Before every watch has listed all, what is missing from the index says nothing.
     while !context.health.is_ready() {
         tokio::time::sleep(LISTING).await;
@@ -167,7 +207,7 @@ async fn work(context: Arc<Context>, memo: Arc<Memo>) {
     memo.begun.get_or_init(|| begin(&context, Timestamp::now()));
     while let Some(key) = context.queue.next().await {
         let started = tokio::time::Instant::now();
-        let result = reconcile::reconcile(&context, &key).await;
+        let result = guarded(reconcile::reconcile(&context, &key)).await;
         context.metrics.reconcile_seconds.observe(started.elapsed().as_secs_f64());
         let wait = settle(&context, &memo, &key, result);
         context.queue.done(&key);
@@ -175,6 +215,12 @@ async fn work(context: Arc<Context>, memo: Arc<Memo>) {
             context.queue.add(key, wait);
         }
     }
+}
+
+/// A look whose panic is its error: a defect that one agent brings about must not stop the others, nor lose this one.
+async fn guarded<T>(look: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let ended = std::panic::AssertUnwindSafe(look).catch_unwind().await;
+    ended.unwrap_or_else(|panic| Err(Error::Panic(parts::text(&*panic))))
 }
 
 /// A new leader looks at every agent once, and meanwhile at those whose time has come: what was queued while another
@@ -224,7 +270,15 @@ fn settle(
             count("error");
             context.metrics.error(error.kind());
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-            tracing::warn!(agent = %key, error = %error, cause, wait = ?wait, "a look at an agent failed");
+            let cycle = { context.index().agent(key) }.and_then(|a| a.status.as_ref()?.active_cycle.clone());
+            tracing::warn!(
+                agent = %key,
+                cycle = cycle.map(|c| c.name),
+                error = %error,
+                cause,
+                wait = ?wait,
+                "a look at an agent failed"
+            );
             Some(wait)
         }
     }
@@ -261,10 +315,11 @@ async fn sweep(context: Arc<Context>, memo: Arc<Memo>) {
             context.metrics.objects.get_or_create(&KindLabels { kind: kind.to_owned() }).set(gauge);
         }
         namespaces::read_all(&context).await;
-        if context.schema.is_outdated() {
+        let hour = minute % TIDY == 0;
+        if hour || context.schema.is_outdated() {
             crate::schema::check(&context).await;
         }
-        if minute % TIDY == 0 && context.lease.may_act() {
+        if hour && context.lease.may_act() {
             tidy::tidy(&context, now).await;
         }
         tokio::time::sleep(SWEEP).await;
@@ -293,6 +348,14 @@ async fn drain(context: &Context) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An agent whose look had panicked was never looked at again.
+    #[tokio::test]
+    async fn a_look_that_panics_has_failed() {
+        let failed = guarded(async { if true { panic!("at the disco") } else { Ok(()) } }).await;
+        assert_eq!(failed.unwrap_err().to_string(), "a panic: at the disco");
+        assert_eq!(guarded(async { Ok(7) }).await.unwrap(), 7);
+    }
 
     /// kubernetes#128881: a Job was made an hour late, since the delayed wake-up never came. Whatever the queue has
     /// forgotten is found by the next sweep, at most a minute after it was due.

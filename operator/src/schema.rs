@@ -4,7 +4,10 @@
 //! without a word: a limit would silently be gone. A server-side apply with such a field is refused as a whole,
 //! so statuses are written without them.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
 use cicada_crds::{GROUP, VERSION, generate};
 use kube::Client;
@@ -20,12 +23,19 @@ const NAMED: usize = 10;
 #[derive(Debug, Default)]
 pub struct Schema {
     missing: Mutex<Vec<String>>,
+    doubted: AtomicBool,
 }
 
 impl Schema {
-    /// The served definitions lack something.
+    /// A status was refused: the definitions may have been replaced by older ones since they were looked at.
+    pub fn doubt(&self) {
+        self.doubted.store(true, Ordering::Relaxed);
+    }
+
+    /// The served definitions lack something, or may.
     pub fn is_outdated(&self) -> bool {
-        !self.missing.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        let missing = !self.missing.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        missing || self.doubted.load(Ordering::Relaxed)
     }
 
     /// The status as the server takes it.
@@ -58,10 +68,12 @@ fn remove(value: &mut Value, path: &str) {
 
 /// Compares, and reports what is missing by log and metric. Never stops the operator.
 pub async fn check(context: &Context) {
+    context.schema.doubted.store(false, Ordering::Relaxed);
     let missing = match served(&context.client).await {
         Ok(served) => missing(&served),
         Err(error) => {
             tracing::warn!(error = %error, "the served schema could not be read");
+            context.schema.doubt();
             return;
         }
     };

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
+use anyhow::Context as _;
 use axum::{
     Router,
     extract::State,
@@ -19,7 +20,9 @@ pub async fn serve(listen: SocketAddr, context: Arc<Context>) -> anyhow::Result<
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .with_state(context);
-    let listener = tokio::net::TcpListener::bind(listen).await?;
+    let listener = tokio::net::TcpListener::bind(listen)
+        .await
+        .with_context(|| format!("could not listen on {listen}"))?;
     Ok(axum::serve(listener, app).await?)
 }
 

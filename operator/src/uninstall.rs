@@ -99,9 +99,11 @@ impl Installation {
                 return Ok(ExitCode::SUCCESS);
             }
             for agent in kept {
-                if self.let_go(&agent).await? && told.insert(agent.uid()) {
+                // First of all: afterwards nobody knows of it any more.
+                if told.insert(agent.uid()) {
                     self.tell(&agent).await;
                 }
+                self.let_go(&agent).await?;
             }
             if renewed.elapsed() > RENEW {
                 renewed = Instant::now();
@@ -128,8 +130,8 @@ impl Installation {
         Ok(all)
     }
 
-    /// Takes the finalizer off; false if somebody else wrote the agent meanwhile, which the next look sees.
-    async fn let_go(&self, agent: &Guarded) -> anyhow::Result<bool> {
+    /// Takes the finalizer off, unless somebody else wrote the agent meanwhile, which the next look sees.
+    async fn let_go(&self, agent: &Guarded) -> anyhow::Result<()> {
         let finalizers: Vec<_> = agent.finalizers().iter().filter(|f| *f != FINALIZER).collect();
         let body = json!({"metadata": {
             "uid": agent.uid(), "resourceVersion": agent.resource_version(), "finalizers": finalizers,
@@ -138,8 +140,8 @@ impl Installation {
         let api: Api<PartialObjectMeta<PersistentAgent>> =
             Api::namespaced(self.client.clone(), &agent.namespace().unwrap_or_default());
         match api.patch_metadata(&agent.name_any(), &parameters, &Patch::Merge(&body)).await {
-            Ok(_) => Ok(true),
-            Err(kube::Error::Api(s)) if s.is_not_found() || s.is_conflict() => Ok(false),
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(s)) if s.is_not_found() || s.is_conflict() => Ok(()),
             Err(error) => {
                 let path = path_of(agent);
                 Err(error).with_context(|| format!("could not take the finalizer off {path}"))
@@ -154,7 +156,7 @@ impl Installation {
             Ok(agent) => deletion::left_behind(agent, &self.config.defaults),
             Err(_) => format!("{path}/ in the store that the agent has"),
         };
-        tracing::warn!("{path}: {WHY}: {memory}");
+        tracing::warn!(agent = path, memory, "{WHY}");
         let event = Event {
             type_: EventType::Warning,
             reason: MEMORY_LEFT.to_owned(),
@@ -162,8 +164,8 @@ impl Installation {
             action: "Uninstall".into(),
             secondary: agent.0.as_ref().ok().map(|agent| agent.object_ref(&())),
         };
-        if let Err(error) = self.recorder.publish(&event, &self.lease.deployment()).await {
-            tracing::warn!(error = %error, "an event could not be written");
+        if let Err(error) = self.recorder.publish(&event, &self.lease.deployment().await).await {
+            tracing::warn!(agent = path, error = %error, "an event could not be written");
         }
     }
 }

@@ -36,28 +36,28 @@ fn config(context: &Context) -> watcher::Config {
     watcher::Config::default().timeout(context.watch_timeout).page_size(PAGE)
 }
 
-/// All watches; each runs until the process ends.
-pub fn start(context: &Arc<Context>) -> Vec<BoxFuture<'static, ()>> {
+/// All watches with their names; each runs until the process ends.
+pub fn start(context: &Arc<Context>) -> Vec<(String, BoxFuture<'static, ()>)> {
     let scopes: Vec<Option<String>> = match context.namespaces.as_slice() {
         [] => vec![None],
         some => some.iter().cloned().map(Some).collect(),
     };
-    let mut all: Vec<BoxFuture<'static, ()>> = vec![];
+    let mut all: Vec<(String, BoxFuture<'static, ()>)> = vec![];
     for scope in scopes {
         let name =
             |kind: &str| scope.as_ref().map_or_else(|| kind.to_owned(), |ns| format!("{kind} in {ns}"));
         for kind in ["agents", "cycles", "jobs"] {
             context.health.watch_started(&name(kind));
         }
-        all.push(Box::pin(agents(context.clone(), scope.clone(), name("agents"))));
-        all.push(Box::pin(cycles(context.clone(), scope.clone(), name("cycles"))));
-        all.push(Box::pin(jobs(context.clone(), scope.clone(), name("jobs"))));
+        all.push((name("agents"), Box::pin(agents(context.clone(), scope.clone(), name("agents")))));
+        all.push((name("cycles"), Box::pin(cycles(context.clone(), scope.clone(), name("cycles")))));
+        all.push((name("jobs"), Box::pin(jobs(context.clone(), scope.clone(), name("jobs")))));
     }
     if context.namespaces.is_empty() {
         context.health.watch_started("namespaces");
-        all.push(Box::pin(all_namespaces(context.clone())));
+        all.push(("namespaces".into(), Box::pin(all_namespaces(context.clone()))));
     } else {
-        all.push(Box::pin(namespaces::follow_ends(context.clone())));
+        all.push(("ends of namespaces".into(), Box::pin(namespaces::follow_ends(context.clone()))));
     }
     all
 }
@@ -129,8 +129,7 @@ async fn jobs(context: Arc<Context>, scope: Option<String>, name: String) {
             if let Some(why) = stray(&job)
                 && context.index().note_stray(&job)
             {
-                let context = context.clone();
-                let _told = tokio::spawn(async move { tell_of_stray(&context, &job, why).await });
+                tell_of_stray(&context, &job, &why);
                 return None;
             }
             context.index().put_job(&job)

@@ -18,7 +18,7 @@ fn template(values: &[&str]) -> Ran {
 
 /// All objects of `helm template`.
 #[track_caller]
-fn objects(values: &[&str]) -> Vec<Value> {
+pub(crate) fn objects(values: &[&str]) -> Vec<Value> {
     let all: Vec<Value> = serde_saphyr::from_multiple(&template(values).must()).unwrap();
     all.into_iter().filter(|object| !object.is_null()).collect()
 }

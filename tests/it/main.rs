@@ -21,3 +21,4 @@ mod operator;
 mod own_image;
 mod persist_path;
 mod price_watch;
+mod rights;

@@ -1,6 +1,6 @@
 //! State and the conditions that follow from everything else.
 
-use cicada_crds::status::State;
+use cicada_crds::{PersistentAgentStatus, status::State};
 
 use crate::{
     active, charter,
@@ -25,11 +25,12 @@ pub(crate) fn conclude(step: &mut Step<'_>, gate: Option<&Gate>) {
         step.status.operator = Some(instance.clone());
     }
     let generation = step.status.observed_generation;
-    let wanted = match (gate::stall(step), gate) {
-        (Some((reason, message)), _) => [
-            Wanted::new("Stalled", true, reason.clone(), &message),
-            Wanted::new("Ready", false, reason, &message),
-        ],
+    let stall = gate::stall(step);
+    tell_what_stops(step, stall.clone());
+    let wanted = match (stall, gate) {
+        (Some((reason, message)), _) => {
+            [Wanted::new("Stalled", true, reason, &message), Wanted::new("Ready", false, reason, &message)]
+        }
         (None, Some(gate)) => {
             [Wanted::absent("Stalled"), Wanted::new("Ready", true, gate.reason.clone(), &gate.message)]
         }
@@ -43,6 +44,27 @@ pub(crate) fn conclude(step: &mut Step<'_>, gate: Option<&Gate>) {
     }
     for condition in &mut step.status.conditions {
         condition.observed_generation = generation;
+    }
+}
+
+/// Tells people, once each time, that the agent does not go on by itself any more.
+fn tell_what_stops(step: &mut Step<'_>, stall: Option<(&'static str, String)>) {
+    let (agent, none) = (step.seen.agent, PersistentAgentStatus::default());
+    let before = agent.status.as_ref().unwrap_or(&none);
+    let stalled_before = conditions::find(&before.conditions, "Stalled").map(|c| c.reason.as_str());
+    // An edit of the spec may have lowered a limit: what stands is told unless the state shows it already.
+    let edited = before.observed_generation != step.status.observed_generation;
+    let stopped_before = gate::stops(&agent.spec, before, step.now);
+    let was_stopped = |reason: &str| {
+        stopped_before.iter().any(|(known, _)| *known == reason)
+            && (!edited || before.state.is_some_and(|state| state.as_str() == reason))
+    };
+    let stops = gate::stops(&agent.spec, &step.status, step.now);
+    let new = stops.into_iter().filter(|(reason, _)| !was_stopped(reason));
+    let told: Vec<_> =
+        stall.into_iter().filter(|(reason, _)| stalled_before != Some(*reason)).chain(new).collect();
+    for (reason, message) in told {
+        step.note(true, reason, message, None);
     }
 }
 

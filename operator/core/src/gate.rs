@@ -1,7 +1,10 @@
 //! What keeps an agent from starting a cycle, and which cycles it lets through all the same.
 
 use cicada_contract::{Ending, FailureClass};
-use cicada_crds::{agent::PAUSE_AFTER_FAILURES, cycle::TriggerKind, status::State};
+use cicada_crds::{
+    PersistentAgentSpec, PersistentAgentStatus, agent::PAUSE_AFTER_FAILURES, cycle::TriggerKind,
+    status::State,
+};
 use jiff::{SignedDuration, Timestamp, ToSpan as _};
 
 use crate::{
@@ -16,6 +19,8 @@ use crate::{
 pub const NOT_STARTED: &str = "NotStarted";
 /// Reason of an agent whose memory lies elsewhere than its manifest says.
 pub(crate) const STORE_MOVED: &str = "StoreMoved";
+const PAUSED: &str = "Paused";
+const OVER_BUDGET: &str = "OverBudget";
 /// Wait after a cycle that did not start: quota and images rarely come back sooner.
 const NOT_STARTED_WAIT: SignedDuration = SignedDuration::from_mins(5);
 /// Default of `limits.cyclesPerDay`.
@@ -80,10 +85,11 @@ pub(crate) fn find(step: &Step<'_>) -> Option<Gate> {
     if let Some(why) = held(step) {
         return Some(gate(State::Held, "Held", why, Passes::Nothing));
     }
+    let (spec, status) = (&step.seen.agent.spec, &step.status);
     store_moved(step)
         .or_else(|| stalled(step))
-        .or_else(|| paused(step))
-        .or_else(|| over_budget(step))
+        .or_else(|| paused(spec, status))
+        .or_else(|| over_budget(spec, status, step.now))
         .or_else(|| backing_off(step))
 }
 
@@ -93,12 +99,23 @@ fn held(step: &Step<'_>) -> Option<String> {
 }
 
 /// Why a person must act, if one must: reason and message.
-pub(crate) fn stall(step: &Step<'_>) -> Option<(String, String)> {
+pub(crate) fn stall(step: &Step<'_>) -> Option<(&'static str, String)> {
     if let Some(problem) = &step.problem {
-        return Some((problem.reason().to_owned(), problem.to_string()));
+        return Some((problem.reason(), problem.to_string()));
     }
-    let moved = store_moved(step).map(|gate| (gate.reason, gate.message));
-    moved.or_else(|| stall_of_cycle(step).map(|(class, message)| (class.reason().to_owned(), message)))
+    let moved = store_moved(step).map(|gate| (STORE_MOVED, gate.message));
+    moved.or_else(|| stall_of_cycle(step).map(|(class, message)| (class.reason(), message)))
+}
+
+/// What else stops an agent although nobody said so: reason and message.
+pub(crate) fn stops(
+    spec: &PersistentAgentSpec,
+    status: &PersistentAgentStatus,
+    now: Timestamp,
+) -> Vec<(&'static str, String)> {
+    let paused = paused(spec, status).map(|gate| (PAUSED, gate.message));
+    let over_budget = over_budget(spec, status, now).map(|gate| (OVER_BUDGET, gate.message));
+    paused.into_iter().chain(over_budget).collect()
 }
 
 /// A changed default or manifest must not make an agent start anew somewhere else. A request is let
@@ -129,23 +146,26 @@ fn stalled(step: &Step<'_>) -> Option<Gate> {
             | FailureClass::SeedMissing
             | FailureClass::StoreRefused
     );
-    let passes = if probes && paused(step).is_none() { Passes::Everything } else { Passes::Requests };
+    let passes = if probes && paused(&step.seen.agent.spec, &step.status).is_none() {
+        Passes::Everything
+    } else {
+        Passes::Requests
+    };
     Some(gate(State::Stalled, class.reason(), message, passes))
 }
 
-fn paused(step: &Step<'_>) -> Option<Gate> {
-    let limit = step.seen.agent.spec.pause_after_failures.unwrap_or(PAUSE_AFTER_FAILURES);
-    let failures = step.status.consecutive_failures.unwrap_or(0);
+fn paused(spec: &PersistentAgentSpec, status: &PersistentAgentStatus) -> Option<Gate> {
+    let limit = spec.pause_after_failures.unwrap_or(PAUSE_AFTER_FAILURES);
+    let failures = status.consecutive_failures.unwrap_or(0);
     let message =
         format!("{failures} cycles failed in a row; an edit of the spec or a request resumes the agent");
-    (limit > 0 && failures >= limit).then(|| gate(State::Paused, "Paused", message, Passes::Requests))
+    (limit > 0 && failures >= limit).then(|| gate(State::Paused, PAUSED, message, Passes::Requests))
 }
 
-fn over_budget(step: &Step<'_>) -> Option<Gate> {
-    let spec = &step.seen.agent.spec;
+fn over_budget(spec: &PersistentAgentSpec, status: &PersistentAgentStatus, now: Timestamp) -> Option<Gate> {
     let zone = day_zone(spec).ok()?;
-    let today = step.now.to_zoned(zone);
-    let usage = step.status.usage.as_ref().filter(|u| u.day.as_deref() == Some(&today.date().to_string()))?;
+    let today = now.to_zoned(zone);
+    let usage = status.usage.as_ref().filter(|u| u.day.as_deref() == Some(&today.date().to_string()))?;
     let limits = spec.limits.clone().unwrap_or_default();
     let tokens = limits.tokens_per_day.unwrap_or(cicada_contract::plan::Limits::default().tokens_per_day);
     let cost = limits.cost_per_day.unwrap_or(0.0);
@@ -154,14 +174,18 @@ fn over_budget(step: &Step<'_>) -> Option<Gate> {
         (_, c) if cost > 0.0 && c >= cost => format!("{c:.2} of {cost:.2} of this day are spent"),
         _ => return None,
     };
-    let mut gate = gate(State::OverBudget, "OverBudget", spent, Passes::Deliveries);
-    gate.until = midnight(step);
+    let mut gate = gate(State::OverBudget, OVER_BUDGET, spent, Passes::Deliveries);
+    gate.until = end_of_day(spec, now);
     Some(gate)
 }
 
 /// When the agent's day ends, and with it what the day's limits hold back.
 pub(crate) fn midnight(step: &Step<'_>) -> Option<Timestamp> {
-    let today = step.now.to_zoned(day_zone(&step.seen.agent.spec).ok()?);
+    end_of_day(&step.seen.agent.spec, step.now)
+}
+
+fn end_of_day(spec: &PersistentAgentSpec, now: Timestamp) -> Option<Timestamp> {
+    let today = now.to_zoned(day_zone(spec).ok()?);
     let tomorrow = today.date().checked_add(1.day()).ok()?;
     Some(tomorrow.to_zoned(today.time_zone().clone()).ok()?.timestamp())
 }

@@ -109,6 +109,16 @@ pub(super) async fn start_job(
     );
     create_job(context, &namespace, &job, &lead.uid).await?;
     if purpose == Purpose::Cycle {
+        let path = format!("{namespace}/{}", agent.name_any());
+        let (cycle, job) = (&lead.name, job.name_any());
+        tracing::info!(
+            agent = path,
+            cycle,
+            cycle_uid = lead.uid,
+            job,
+            joined = joined.len(),
+            "a cycle started"
+        );
         let slots = objects.iter().flat_map(|c| &c.spec.triggers).filter_map(|t| t.slot);
         let now = Timestamp::now();
         for slot in slots {

@@ -1,7 +1,10 @@
 //! What people hear: events on an agent, or on the operator where its agent is gone.
 
-use cicada_crds::{AgentCycle, PersistentAgent};
-use cicada_operator_core::{decide::Note, deletion::MEMORY_LEFT};
+use std::time::Duration;
+
+use cicada_contract::text::cut;
+use cicada_crds::{AgentCycle, PersistentAgent, PersistentAgentStatus};
+use cicada_operator_core::{decide::Note, deletion::MEMORY_LEFT, names};
 use k8s_openapi::api::batch::v1::Job;
 use kube::{
     Resource, ResourceExt as _,
@@ -10,40 +13,82 @@ use kube::{
 
 use crate::context::Context;
 
-/// Tells where a memory lies that was not deleted with its agent. The event is on the operator's own
+/// Longest wait for the event on a memory that is left: its agent's namespace is about to take our rights away.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Tells where a memory lies that will not be deleted with its agent. The event is on the operator's own
 /// Deployment: in a namespace that is being deleted none can be made.
 pub async fn tell_of_left_memory(context: &Context, agent: &PersistentAgent, memory: &str, why: &str) {
-    let path = format!("{}/{}", agent.namespace().unwrap_or_default(), agent.name_any());
-    context.metrics.left_memories.inc();
-    tracing::error!(agent = path, memory, why, "an agent was deleted and its memory is left behind");
+    let path = path_of(agent);
+    tracing::error!(agent = path, memory, why, "an agent goes and its memory is left behind");
     let event = Event {
         type_: EventType::Warning,
         reason: MEMORY_LEFT.to_owned(),
-        note: Some(cicada_contract::text::cut(
-            &format!("{path}: {why}; its memory is left at {memory}"),
-            1024,
-        )),
+        note: Some(cut(&format!("{path}: {why}; its memory is left at {memory}"), 1024)),
         action: "Delete".into(),
         secondary: Some(agent.object_ref(&())),
     };
-    if let Err(error) = context.recorder.publish(&event, &context.lease.deployment()).await {
-        tracing::warn!(agent = path, error = %error, "an event could not be written");
+    let written = async {
+        let deployment = context.lease.deployment().await;
+        context.recorder.publish(&event, &deployment).await
+    };
+    let written = tokio::time::timeout(PATIENCE, written).await;
+    let error = written.map_or_else(|late| Some(late.to_string()), |said| said.err().map(|e| e.to_string()));
+    if let Some(error) = error {
+        tracing::warn!(agent = path, error, "an event could not be written");
     }
 }
 
 /// Tells of a Job that has our labels and is not ours.
-pub async fn tell_of_stray(context: &Context, job: &Job, why: String) {
+pub fn tell_of_stray(context: &Context, job: &Job, why: &str) {
     tracing::warn!(job = %job.name_any(), namespace = job.namespace(), why, "a Job is not the one that its labels say");
     let event = Event {
         type_: EventType::Warning,
         reason: "UnexpectedJob".to_owned(),
-        note: Some(cicada_contract::text::cut(&why, 1024)),
+        note: Some(cut(why, 1024)),
         action: "Watch".into(),
         secondary: None,
     };
-    if let Err(error) = context.recorder.publish(&event, &job.object_ref(&())).await {
-        tracing::warn!(job = %job.name_any(), error = %error, "an event could not be written");
-    }
+    context.said.say(event, job.object_ref(&()));
+}
+
+/// Tells that another instance works on an agent. Not by a condition: its status is the other's.
+pub fn tell_of_foreign(context: &Context, agent: &PersistentAgent, other: &str) {
+    let note = Note {
+        warning: true,
+        reason: "ForeignOperator",
+        text: format!(
+            "the operator {other} works on this agent, so {} leaves it alone; give each its own namespaces, or clear status.operator if the other is gone",
+            context.instance
+        ),
+        cycle: None,
+        count: 1,
+        heading: Some("ForeignOperator".into()),
+    };
+    tell(context, agent, vec![note]);
+}
+
+/// One line for a cycle that ended, whatever way: beside the line of its start.
+pub fn log_end(before: &PersistentAgent, after: &PersistentAgentStatus) {
+    let status = before.status.as_ref();
+    let Some(active) = status.and_then(|s| s.active_cycle.as_ref()) else { return };
+    let last = after.last_cycle.as_ref().filter(|last| last.name == active.name);
+    let Some(last) = last.filter(|last| status.and_then(|s| s.last_cycle.as_ref()) != Some(*last)) else {
+        return;
+    };
+    tracing::info!(
+        agent = path_of(before),
+        cycle = active.name,
+        cycle_uid = active.uid,
+        job = names::job(&active.name, &active.uid),
+        result = last.result,
+        seconds = last.duration,
+        "a cycle ended"
+    );
+}
+
+fn path_of(agent: &PersistentAgent) -> String {
+    format!("{}/{}", agent.namespace().unwrap_or_default(), agent.name_any())
 }
 
 /// Tells people. An event that can't be written is logged and forgotten.
@@ -75,7 +120,7 @@ fn text_of(note: &Note, runbook_url: &str) -> String {
         Some(heading) if !runbook_url.is_empty() => format!(" ({runbook_url}#{})", heading.to_lowercase()),
         _ => String::new(),
     };
-    format!("{}{link}", cicada_contract::text::cut(&note.text, 1024usize.saturating_sub(link.len())))
+    format!("{}{link}", cut(&note.text, 1024usize.saturating_sub(link.len())))
 }
 
 #[cfg(test)]

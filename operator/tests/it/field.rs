@@ -235,6 +235,9 @@ fn a_namespace_goes_although_it_takes_the_operators_role_along() {
         };
         names.iter().all(told).then_some(())
     });
+    // It looks for the UID of what it describes.
+    let described = plane.kubectl(&["describe", "deployment", "cicada", "-n", &ns.name]);
+    assert!(described.contains("MemoryLeftBehind"), "{described}");
 }
 
 /// koperator#414: the operator was uninstalled first, and its finalizers held everything up. What `helm uninstall` runs,
@@ -256,7 +259,8 @@ fn an_uninstalled_operator_leaves_no_finalizer_behind() {
     ns.kubectl(&["patch", "pa", "b", "--subresource=status", "--type=merge", "--patch", patch]);
     let said = operator.command("uninstall", &ns.name);
     assert!(
-        said.contains("uninstalled/a: the operator is uninstalled")
+        said.contains("the operator is uninstalled")
+            && said.contains("agent=\"uninstalled/a\"")
             && said.contains("rm -r /store/uninstalled/a"),
         "{said}"
     );

@@ -6,8 +6,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, reason = "a test program")]
 
 mod field;
+mod installations;
 mod jobs;
 mod late;
+mod logs;
 mod namespace;
 mod operator;
 mod outages;

@@ -69,7 +69,6 @@ impl Operator {
         let config = plane.folder.join("operator.yaml").to_string_lossy().into_owned();
         let args = [
             "run",
-            "--log-format=text",
             "--identity",
             identity,
             "--lease",
@@ -81,7 +80,8 @@ impl Operator {
             "--config",
             &config,
         ];
-        let args: Vec<String> = args.iter().chain(more).map(|&a| a.to_owned()).collect();
+        let format = if more.contains(&"--log-format=json") { None } else { Some(&"--log-format=text") };
+        let args: Vec<String> = args.iter().chain(format).chain(more).map(|&a| a.to_owned()).collect();
         let child = Guard(operator_process(&plane.folder, identity, &args, &kubeconfig));
         let (identity, folder) = (identity.to_owned(), plane.folder.clone());
         let operator = Self { child, port, identity, args, folder, kubeconfig };

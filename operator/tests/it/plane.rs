@@ -279,9 +279,14 @@ impl Plane {
 
     /// As `install_chart`, with roles in these namespaces only.
     pub fn install_chart_with(&self, namespace: &str, watched: &[String]) {
+        self.install_release("cicada", namespace, watched);
+    }
+
+    /// As `install_chart_with`, as a release of this name, which all its objects have.
+    pub fn install_release(&self, release: &str, namespace: &str, watched: &[String]) {
         let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/cicada");
         let rendered = Command::new(self.tools.join("helm"))
-            .args(["template", "cicada"])
+            .args(["template", release])
             .arg(chart)
             .args([
                 "--no-hooks",

@@ -45,6 +45,8 @@ struct World {
     serial: u32,
     /// Everything that was done, in words.
     log: Vec<String>,
+    /// Reasons of the warnings that people heard.
+    warnings: Vec<&'static str>,
     jobs_made: Vec<String>,
     /// Cycles of other agents, by name.
     woken: Vec<(String, cicada_crds::AgentCycleSpec)>,
@@ -72,6 +74,7 @@ impl World {
             now: ts(now),
             serial: 0,
             log: vec![],
+            warnings: vec![],
             jobs_made: vec![],
             woken: vec![],
             status_writes: 0,
@@ -215,6 +218,9 @@ impl World {
             // What is said of a status goes with its write.
             let told = plan.notes.iter().filter(|n| worth.contains(&n.reason) && !defer);
             self.log.extend(told.map(|n| format!("note {} {}", n.reason, n.count)));
+            if !defer {
+                self.warnings.extend(plan.notes.iter().filter(|n| n.warning).map(|n| n.reason));
+            }
             for action in plan.actions {
                 self.act(action);
             }

@@ -110,3 +110,68 @@ fn what_an_agent_causes_itself_is_rationed_by_day() {
     w.at("2026-12-01T10:00:00Z");
     assert_eq!(w.jobs_made[2], "person", "a person's request is not rationed");
 }
+
+/// Reasons of the warnings since the last call, without the end of each cycle.
+fn told(w: &mut World) -> Vec<&'static str> {
+    w.warnings.drain(..).filter(|reason| *reason != "SawCompletedJob").collect()
+}
+
+/// Who only watches events learns that an agent has stopped: once, however often it is looked at.
+#[test]
+fn an_agent_that_stalls_says_so_once() {
+    let mut w = World::sql("0 * * * *", "2026-12-01T06:30:00Z");
+    w.agent.spec.schedules[0].time_zone = Some("Mars/Base".into());
+    w.at("2026-12-01T06:30:00Z").at("2026-12-01T06:31:00Z");
+    assert_eq!(told(&mut w), ["UnknownTimeZone"], "CronJob's word");
+    w.agent.spec.schedules[0].time_zone = None;
+    w.agent.metadata.generation = Some(2);
+    w.at("2026-12-01T06:32:00Z").at("2026-12-01T07:00:00Z").fail(FailureClass::SecretMissing);
+    w.at("2026-12-01T07:01:00Z");
+    assert_eq!((told(&mut w), w.state()), (vec!["SecretMissing"], State::Stalled));
+    // The next slot finds it missing still.
+    w.at("2026-12-01T08:00:00Z").fail(FailureClass::SecretMissing);
+    w.at("2026-12-01T08:01:00Z");
+    assert_eq!(told(&mut w), [""; 0]);
+    w.at("2026-12-01T09:00:00Z").done();
+    w.at("2026-12-01T10:00:00Z").fail(FailureClass::SecretMissing);
+    assert_eq!(told(&mut w), ["SecretMissing"], "a new stall");
+}
+
+#[test]
+fn an_agent_that_pauses_says_so_once() {
+    let mut w = World::sql("0 * * * *", "2026-12-01T06:30:00Z");
+    w.agent.spec.pause_after_failures = Some(2);
+    w.at("2026-12-01T06:30:00Z").at("2026-12-01T07:00:00Z").fail(FailureClass::ExecutorFailed);
+    assert_eq!(told(&mut w), [""; 0]);
+    w.at("2026-12-01T08:00:00Z").fail(FailureClass::ExecutorFailed);
+    w.at("2026-12-01T08:01:00Z");
+    assert_eq!((told(&mut w), w.state()), (vec!["Paused"], State::Paused));
+    w.request("person", &json!({}));
+    w.at("2026-12-01T08:02:00Z").fail(FailureClass::ExecutorFailed);
+    w.at("2026-12-01T08:03:00Z");
+    assert_eq!((told(&mut w), w.state()), (vec![], State::Paused));
+}
+
+#[test]
+fn an_agent_over_its_budget_says_so_once_a_day_and_after_an_edit_of_its_limits() {
+    let spend = |w: &mut World| {
+        let mut report = CycleReport::new(CycleResult::Done);
+        report.usage.input_tokens = 120;
+        w.end(&report);
+    };
+    let limits = |tokens: u64| Some(serde_json::from_value(json!({"tokensPerDay": tokens})).unwrap());
+    let mut w = World::sql("0 9 * * *", "2026-12-01T08:30:00Z");
+    w.agent.spec.limits = limits(100);
+    for day in ["2026-12-01", "2026-12-02"] {
+        w.at(&format!("{day}T08:30:00Z")).at(&format!("{day}T09:00:00Z"));
+        spend(&mut w);
+        w.at(&format!("{day}T10:00:00Z"));
+        assert_eq!((told(&mut w), w.state()), (vec!["OverBudget"], State::OverBudget), "{day}");
+    }
+    for (generation, tokens, expected) in [(2, 1000, None), (3, 50, Some("OverBudget")), (4, 60, None)] {
+        w.agent.spec.limits = limits(tokens);
+        w.agent.metadata.generation = Some(generation);
+        w.at("2026-12-02T11:00:00Z").at("2026-12-02T11:01:00Z");
+        assert_eq!(told(&mut w).first().copied(), expected, "{tokens}");
+    }
+}
