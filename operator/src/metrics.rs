@@ -36,8 +36,9 @@ pub struct Metrics {
     pub reconcile_seconds: Histogram,
     /// Errors, by kind.
     pub errors: Family<KindLabels, Counter>,
-    /// Writes that another writer was faster with.
-    pub conflicts: Counter,
+    /// Writes to the API server that another writer was faster with. Those to a store end a cycle as fenced, as
+    /// superseded or as a conflict, which is its result.
+    pub api_conflicts: Counter,
     /// Time between a slot and the creation of its Job.
     pub creation_skew_seconds: Histogram,
     /// How long cycles take, whole and by phase; of all agents together, since a histogram has many series.
@@ -64,7 +65,7 @@ impl Default for Metrics {
             reconciles: Family::default(),
             reconcile_seconds: seconds(),
             errors: Family::default(),
-            conflicts: Counter::default(),
+            api_conflicts: Counter::default(),
             creation_skew_seconds: seconds(),
             cycle_seconds: Family::new_with_constructor(cycle_histogram),
             left_memories: Counter::default(),
@@ -89,7 +90,11 @@ impl Metrics {
         r.register("reconciles", "Looks at an agent, by how they went", self.reconciles.clone());
         r.register("reconcile_seconds", "How long a look takes", self.reconcile_seconds.clone());
         r.register("errors", "Errors, by kind", self.errors.clone());
-        r.register("conflicts", "Writes that another writer was faster with", self.conflicts.clone());
+        r.register(
+            "api_conflicts",
+            "Writes to the API server that another writer was faster with",
+            self.api_conflicts.clone(),
+        );
         r.register(
             "creation_skew_seconds",
             "Time between a slot and the creation of its Job",
@@ -131,6 +136,7 @@ impl Metrics {
     pub fn ended(&self, key: &Key, ended: &Ended) {
         self.agents.change(key, |numbers| {
             *numbers.cycles.entry((ended.result.clone(), ended.outcome.clone())).or_default() += 1;
+            numbers.cost += ended.cost;
             numbers.last_cycle = i64::try_from(ended.seconds).ok();
         });
         let observe = |phase: &str, seconds: f64| {
@@ -152,6 +158,7 @@ mod tests {
             result: "Completed".into(),
             outcome: "done".into(),
             seconds: 12,
+            cost: 0.25,
             phases: vec![("persist".into(), 1500), ("execute".into(), 9000)],
         }
     }
@@ -164,6 +171,9 @@ mod tests {
         let text = metrics.render();
         for line in [
             r#"cicada_cycles_total{namespace="shop",agent="price-watch",result="Completed",outcome="done"} 1"#,
+            r#"cicada_cost_total{namespace="shop",agent="price-watch"} 0.25"#,
+            r#"cicada_missed_slots_total{namespace="shop",agent="price-watch"} 0"#,
+            r#"cicada_failed_deliveries_total{namespace="shop",agent="price-watch"} 0"#,
             r#"cicada_last_cycle_seconds{namespace="shop",agent="price-watch"} 12"#,
             r#"cicada_cycle_seconds_sum{phase="whole"} 12.0"#,
             r#"cicada_cycle_seconds_sum{phase="persist"} 1.5"#,
@@ -184,12 +194,26 @@ mod tests {
                 (n.last_success, n.expected_interval, n.cost_today) = (Some(1.0), Some(1.0), Some(1.0));
                 (n.memory, n.archive, n.tokens, n.pending_deliveries) = (Some(1), Some(1), Some(1), Some(0));
                 (n.missed_slots, n.failed_deliveries, n.state) = (1, 1, Some("Idle"));
+                n.success_due = Some(1.0);
             });
         }
         metrics.agents.forget(&gone);
         let text = metrics.render();
         assert!(!text.contains("\"gone\""), "{text}");
-        assert_eq!(text.lines().filter(|l| l.contains("\"stays\"")).count(), 12, "{text}");
+        assert_eq!(text.lines().filter(|l| l.contains("\"stays\"")).count(), 14, "{text}");
+    }
+
+    #[test]
+    fn every_metric_stands_in_the_documentation() {
+        let text = Metrics::default().render();
+        let names = text.lines().filter_map(|l| l.strip_prefix("# TYPE ")?.split(' ').next());
+        let names: Vec<&str> = names.collect();
+        assert!(names.len() >= 20, "{names:?}");
+        let documentation = include_str!("../../docs/metrics.md");
+        for name in names {
+            let known = ["`", "_total`"].iter().any(|end| documentation.contains(&format!("`{name}{end}")));
+            assert!(known, "{name}");
+        }
     }
 
     /// A name that nobody exports leaves a panel empty and an alert silent.

@@ -4,7 +4,7 @@ use cicada_crds::{PersistentAgent, status::State};
 use cicada_operator_core::{
     agent_status::DELIVERY_FAILED,
     decide::{MISSED, Note, OCCUPIED},
-    due,
+    due, expected,
 };
 use jiff::Timestamp;
 
@@ -21,7 +21,8 @@ pub fn note(context: &Context, key: &Key, agent: &PersistentAgent) {
     let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     let (memory, usage) = (status.memory.unwrap_or_default(), status.usage);
     let pending = status.delivery.as_ref().and_then(|d| d.outbox).unwrap_or(0);
-    let interval = interval(agent);
+    let (now, state) = (Timestamp::now(), status.state.map(State::as_str));
+    let interval = interval(agent, now);
     context.metrics.agents.change(key, |numbers| {
         numbers.last_success = status.last_successful_time.map(seconds);
         numbers.memory = memory.size.map(whole);
@@ -31,13 +32,16 @@ pub fn note(context: &Context, key: &Key, agent: &PersistentAgent) {
         let told = pending > 0 || numbers.pending_deliveries.is_some();
         numbers.pending_deliveries = told.then_some(pending.into());
         numbers.expected_interval = interval;
-        numbers.state = status.state.map(State::as_str);
+        if numbers.state == Some(State::Held.as_str()) && state != numbers.state {
+            numbers.released = Some(now);
+        }
+        numbers.success_due = expected::success_due(agent, numbers.released).map(seconds);
+        numbers.state = state;
     });
 }
 
 /// Shortest interval of the agent's schedules, in seconds.
-fn interval(agent: &PersistentAgent) -> Option<f64> {
-    let now = Timestamp::now();
+fn interval(agent: &PersistentAgent, now: Timestamp) -> Option<f64> {
     let of = |schedule| match due::parse(schedule) {
         Ok(due::Parsed::Recurring(cron)) => cron
             .next_after(now)

@@ -43,6 +43,7 @@ async fn steps(context: &Context, key: &Key) -> Result<Option<Timestamp>, Error>
         let now = Timestamp::now();
         // Of what was read, too: another instance may have been faster than the index.
         if foreign::is_at_work(context, key, &agent).await {
+            context.metrics.agents.forget(key);
             return Ok(Some(now + FOREIGN_WAIT));
         }
         let (plan, cycles) = observe_and_decide(context, key, &agent, None, now).await?;
@@ -68,7 +69,7 @@ async fn steps(context: &Context, key: &Key) -> Result<Option<Timestamp>, Error>
             Ok(()) if again => {}
             Ok(()) => return Ok(look_again),
             Err(Error::Conflict) => {
-                context.metrics.conflicts.inc();
+                context.metrics.api_conflicts.inc();
                 return Err(Error::Conflict);
             }
             Err(error) => return explain(context, key, &mut agent, error, now).await.map(Some),
@@ -291,6 +292,7 @@ async fn orphans(context: &Context, key: &Key) -> Result<Option<Timestamp>, Erro
         context.index().put_agent(found);
         return Ok(Some(now));
     }
+    context.metrics.agents.forget(key);
     for cycle in &cycles {
         if cycle.is_terminal() {
             let ttl = cycle

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use jiff::Timestamp;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet},
@@ -18,8 +19,12 @@ use crate::index::Key;
 pub struct Numbers {
     /// Time of the last success, in seconds since the Unix epoch.
     pub last_success: Option<f64>,
-    /// Seconds between two slots, for "no success in two intervals".
+    /// Seconds between the slots around the last look.
     pub expected_interval: Option<f64>,
+    /// When a success should be there, in seconds since the Unix epoch; None while none is expected.
+    pub success_due: Option<f64>,
+    /// When a hold ended, as far as this process has seen it.
+    pub released: Option<Timestamp>,
     /// How many seconds the newest cycle took.
     pub last_cycle: Option<i64>,
     /// Bytes of the memory.
@@ -30,10 +35,12 @@ pub struct Numbers {
     pub tokens: Option<i64>,
     /// Cost of this day, in the currency of the prices.
     pub cost_today: Option<f64>,
-    /// Messages that wait to leave.
+    /// Messages in the outbox that wait to leave.
     pub pending_deliveries: Option<i64>,
     /// The state in which it is.
     pub state: Option<&'static str>,
+    /// What the cycles that this process saw end have cost, in the currency of the prices.
+    pub cost: f64,
     /// Slots that were skipped.
     pub missed_slots: u64,
     /// Messages that were given up.
@@ -69,7 +76,7 @@ fn labels(key: &Key) -> [(&'static str, &str); 2] {
 type Told = fn(&Numbers, &mut MetricEncoder<'_>) -> fmt::Result;
 
 /// Each with whether there is something to tell, and how.
-const GAUGES: [(&str, &str, fn(&Numbers) -> bool, Told); 8] = [
+const GAUGES: [(&str, &str, fn(&Numbers) -> bool, Told); 9] = [
     (
         "last_success_timestamp_seconds",
         "Time of the last success",
@@ -78,9 +85,15 @@ const GAUGES: [(&str, &str, fn(&Numbers) -> bool, Told); 8] = [
     ),
     (
         "expected_interval_seconds",
-        "Time between two slots",
+        "Time between two slots of the most frequent schedule",
         |n| n.expected_interval.is_some(),
         |n, e| e.encode_gauge(&n.expected_interval.unwrap_or_default()),
+    ),
+    (
+        "success_due_timestamp_seconds",
+        "Two intervals after the last success; none while suspended or on hold",
+        |n| n.success_due.is_some(),
+        |n, e| e.encode_gauge(&n.success_due.unwrap_or_default()),
     ),
     (
         "last_cycle_seconds",
@@ -114,15 +127,19 @@ const GAUGES: [(&str, &str, fn(&Numbers) -> bool, Told); 8] = [
     ),
     (
         "pending_deliveries",
-        "Messages that wait to leave",
+        "Messages in the outbox that wait to leave",
         |n| n.pending_deliveries.is_some(),
         |n, e| e.encode_gauge(&n.pending_deliveries.unwrap_or_default()),
     ),
 ];
 
-const COUNTERS: [(&str, &str, fn(&Numbers) -> u64); 2] = [
-    ("missed_slots", "Slots that were skipped, of one gap 100 at most", |n| n.missed_slots),
-    ("failed_deliveries", "Messages that were given up", |n| n.failed_deliveries),
+/// Told from 0 on: a rise from nothing to 1 is none for `increase`.
+const COUNTERS: [(&str, &str, Told); 3] = [
+    ("missed_slots", "Slots that were skipped, of one gap 100 at most", |n, e| count(e, n.missed_slots)),
+    ("failed_deliveries", "Messages that were given up", |n, e| count(e, n.failed_deliveries)),
+    ("cost", "Cost of the cycles that ended, in the currency of the prices", |n, e| {
+        e.encode_counter::<NoLabelSet, _, u64>(&n.cost, None)
+    }),
 ];
 
 fn count(encoder: &mut MetricEncoder<'_>, count: u64) -> fmt::Result {
@@ -138,10 +155,10 @@ impl Collector for Series {
                 told(numbers, &mut family.encode_family(&labels(key))?)?;
             }
         }
-        for (name, help, of) in COUNTERS {
+        for (name, help, told) in COUNTERS {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (key, numbers) in all.iter().filter(|(_, n)| of(n) > 0) {
-                count(&mut family.encode_family(&labels(key))?, of(numbers))?;
+            for (key, numbers) in all.iter() {
+                told(numbers, &mut family.encode_family(&labels(key))?)?;
             }
         }
         let help = "Cycles that ended, by result";

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     agent_status, cycle_status,
-    decide::{Action, Note, Step},
+    decide::{Action, Ended, Note, Step},
     gate::NOT_STARTED,
     job::START_TIMEOUT,
     names,
@@ -25,6 +25,8 @@ pub const FIRST_LOOK: SignedDuration = SignedDuration::from_secs(60);
 pub const JOB_REFUSED: [&str; 2] = ["QuotaExceeded", "JobForbidden"];
 /// A pod that is still terminating this long after its grace period is on a node that is gone.
 const NODE_LOST_AFTER: SignedDuration = SignedDuration::from_secs(60);
+/// Result of a cycle that was deleted while it was at work.
+const CANCELED: &str = "Canceled";
 
 pub(crate) fn proceed(step: &mut Step<'_>, active: &ActiveCycle) {
     let Some(cycle) = step.seen.cycles.iter().find(|c| c.uid == active.uid).filter(|c| !c.deleting) else {
@@ -278,15 +280,23 @@ fn canceled(step: &mut Step<'_>, active: &ActiveCycle) {
     let cycle = CycleRef { name: active.name.clone(), uid: active.uid.clone() };
     step.note(
         false,
-        "Canceled",
+        CANCELED,
         format!("cycle {} was deleted while it was at work", active.name),
         Some(cycle),
     );
+    let seconds = active.since.map(|s| step.now.duration_since(s).as_secs());
+    step.ended = Some(Ended {
+        result: CANCELED.into(),
+        outcome: String::new(),
+        seconds: seconds.unwrap_or(0).max(0).unsigned_abs(),
+        cost: 0.0,
+        phases: vec![],
+    });
     step.status.last_cycle = Some(LastCycle {
         name: active.name.clone(),
         started: active.since,
-        duration: active.since.map(|s| step.now.duration_since(s).as_secs()),
-        result: Some("Canceled".into()),
+        duration: seconds,
+        result: Some(CANCELED.into()),
         ..LastCycle::default()
     });
     step.status.active_cycle = None;

@@ -90,6 +90,7 @@ pub(crate) fn take_up(step: &mut Step<'_>, cycle: &CycleView, end: &CycleEnd, at
         result: end.reason.clone(),
         outcome: outcome.clone().unwrap_or_default(),
         seconds: seconds.unsigned_abs(),
+        cost: end.report.as_ref().map_or(0.0, |r| r.usage.cost),
         phases: phases.collect(),
     });
     step.status.last_cycle = Some(LastCycle {

@@ -16,6 +16,7 @@ pub mod cycle_status;
 pub mod decide;
 pub mod deletion;
 pub mod due;
+pub mod expected;
 pub mod gate;
 pub mod job;
 mod memory_status;

@@ -111,7 +111,7 @@ pub struct Note {
 }
 
 /// A cycle that has ended, in numbers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Ended {
     /// Reason with which it ended.
     pub result: String,
@@ -119,6 +119,8 @@ pub struct Ended {
     pub outcome: String,
     /// From its start to its end.
     pub seconds: u64,
+    /// What it cost, in the currency of the prices.
+    pub cost: f64,
     /// Each phase with its milliseconds.
     pub phases: Vec<(String, u64)>,
 }

@@ -51,6 +51,8 @@ struct World {
     /// Cycles of other agents, by name.
     woken: Vec<(String, cicada_crds::AgentCycleSpec)>,
     status_writes: u32,
+    /// Results of the cycles that were counted.
+    counted: Vec<String>,
     look_again: Timestamp,
 }
 
@@ -78,6 +80,7 @@ impl World {
             jobs_made: vec![],
             woken: vec![],
             status_writes: 0,
+            counted: vec![],
             look_again: ts(now),
         }
     }
@@ -220,6 +223,7 @@ impl World {
             self.log.extend(told.map(|n| format!("note {} {}", n.reason, n.count)));
             if !defer {
                 self.warnings.extend(plan.notes.iter().filter(|n| n.warning).map(|n| n.reason));
+                self.counted.extend(plan.ended.map(|e| e.result));
             }
             for action in plan.actions {
                 self.act(action);

@@ -146,6 +146,7 @@ fn deleting_a_running_cycle_cancels_it() {
         (State::Idle, Some("Canceled"))
     );
     assert_eq!(w.status().consecutive_failures, None);
+    assert_eq!(w.counted, ["Canceled"]);
 }
 
 /// cloudnative-pg#10859: a run whose node was gone was active for ever.
