@@ -74,13 +74,21 @@ impl Error {
     pub fn of_write(what: &'static str, error: kube::Error) -> Self {
         match &error {
             kube::Error::Api(s) if s.is_conflict() => Self::Conflict,
+            // A policy refuses with the code that it likes: 422 where it names none.
+            kube::Error::Api(s) if s.is_forbidden() || is_policy(&s.message) => {
+                Self::Forbidden { what, message: s.message.clone() }
+            }
             kube::Error::Api(s) if s.is_invalid() || s.code == 400 => {
                 Self::Invalid { what, message: s.message.clone() }
             }
-            kube::Error::Api(s) if s.is_forbidden() => Self::Forbidden { what, message: s.message.clone() },
             _ => Self::Kube(Box::new(error)),
         }
     }
+}
+
+/// In the words of a ValidatingAdmissionPolicy, and of a webhook.
+fn is_policy(message: &str) -> bool {
+    message.contains(" denied request: ") || message.contains(" denied the request")
 }
 
 impl From<kube::Error> for Error {

@@ -3,7 +3,8 @@
 
 usage: fake_pods.py SERVER TOKEN [SECONDS-UNTIL-END]
 A pod succeeds with a report as its termination message; one with the label fake=stay stays as it is, one with
-fake-seconds=N takes that long, and one with fake-wakes=AGENT has sent that agent a message.
+fake-seconds=N takes that long, one with fake-wakes=AGENT has sent that agent a message, and one with fake-pending=N
+leaves N messages that wait for their delivery.
 """
 import http.client
 import json
@@ -36,6 +37,7 @@ def report(pod):
     return json.dumps({
         "version": 1, "result": "done", "outcome": "done", "attempt": 1,
         "wakes": [w for w in [labels.get("fake-wakes")] if w],
+        "pending": {"outbox": int(labels.get("fake-pending", 0))},
         "memory": {"snapshot": "%d-0-fake" % epoch, "epoch": epoch, "size": 4096, "archiveSize": 512, "tables": 1,
                    "persistedAt": int(time.time())},
         "tables": [{"name": "prices", "rows": 560, "before": 520, "inserted": 40, "updated": 3}],

@@ -6,17 +6,21 @@
 #![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, reason = "a test program")]
 
 mod field;
+mod holds;
 mod installations;
 mod jobs;
 mod late;
 mod logs;
 mod namespace;
+mod numbers;
 mod operator;
 mod outages;
 mod peers;
 mod pipelines;
 mod plane;
+mod policies;
 mod proxy;
+mod starts;
 
 use std::{thread::sleep, time::Duration};
 

@@ -48,6 +48,13 @@ impl Namespace {
         self.plane.run(&["apply", "-n", &self.name, "-f", "-"], Some(manifest)).status.success()
     }
 
+    /// `kubectl apply --dry-run=server` with more arguments: whether it is taken, and what is said.
+    pub fn tries(&self, more: &[&str], manifest: &str) -> (bool, String) {
+        let args = [&["apply", "--dry-run=server", "-n", &self.name, "-f", "-"], more].concat();
+        let ran = self.plane.run(&args, Some(manifest));
+        (ran.status.success(), String::from_utf8_lossy(&ran.stderr).into_owned())
+    }
+
     /// `kubectl apply --server-side` by this manager; a conflict is a failure.
     #[track_caller]
     pub fn apply_as(&self, manager: &str, manifest: &str) {

@@ -127,9 +127,14 @@ impl Operator {
         self.ask("/healthz") == "ok\n"
     }
 
+    /// All its metrics, as text.
+    pub fn metrics(&self) -> String {
+        self.ask("/metrics")
+    }
+
     /// A number of its metrics; 0 if it has none of this name.
     pub fn metric(&self, name: &str) -> u64 {
-        let text = self.ask("/metrics");
+        let text = self.metrics();
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.and_then(|value| value.parse().ok()).unwrap_or_default()
     }

@@ -129,7 +129,7 @@ impl Plane {
             .arg(format!("--kubeconfig={}/kubeconfig", plane.folder.display()))
             .arg(format!("--cert-dir={}/pki/kcm", plane.folder.display()));
         command.arg(format!("--service-account-private-key-file={}/pki/sa.key", plane.folder.display()));
-        command.arg("--controllers=job-controller,garbage-collector-controller,namespace-controller,serviceaccount-controller,ttl-after-finished-controller");
+        command.arg("--controllers=job-controller,garbage-collector-controller,namespace-controller,resourcequota-controller,serviceaccount-controller,ttl-after-finished-controller");
         let kcm = spawn(command, &plane.folder, "kcm");
         let mut command = Command::new("python3");
         command.arg(root.join("tests/bench/fake_pods.py")).args([
@@ -284,32 +284,28 @@ impl Plane {
 
     /// As `install_chart_with`, as a release of this name, which all its objects have.
     pub fn install_release(&self, release: &str, namespace: &str, watched: &[String]) {
-        let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/cicada");
-        let rendered = Command::new(self.tools.join("helm"))
-            .args(["template", release])
-            .arg(chart)
-            .args([
-                "--no-hooks",
-                "--namespace",
-                namespace,
-                "--set",
-                "crds.install=false",
-                "--set",
-                "replicas=0",
-            ])
-            .args(["--set", "clusterName=test"])
-            .args(
-                watched
-                    .iter()
-                    .enumerate()
-                    .flat_map(|(n, name)| ["--set".to_owned(), format!("watchNamespaces[{n}]={name}")]),
-            )
-            .output()
-            .unwrap();
-        assert!(rendered.status.success(), "{}", String::from_utf8_lossy(&rendered.stderr));
+        let watched = watched.iter().enumerate().map(|(n, name)| format!("watchNamespaces[{n}]={name}"));
+        let mut values = vec!["crds.install=false".to_owned(), "replicas=0".into(), "clusterName=test".into()];
+        values.extend(watched);
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        let rendered = self.template_release(release, namespace, &values);
         // Every object says where it belongs.
-        let said = self.run(&["apply", "-f", "-"], Some(&String::from_utf8(rendered.stdout).unwrap()));
+        let said = self.run(&["apply", "-f", "-"], Some(&rendered));
         assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    }
+
+    /// `helm template` with these values.
+    pub fn template_chart(&self, values: &[&str]) -> String {
+        self.template_release("cicada", "cicada-system", values)
+    }
+
+    fn template_release(&self, release: &str, namespace: &str, values: &[&str]) -> String {
+        let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/cicada");
+        let mut command = Command::new(self.tools.join("helm"));
+        command.args(["template", release, "--no-hooks", "--namespace", namespace]).arg(chart);
+        let rendered = command.args(values.iter().flat_map(|v| ["--set", v])).output().unwrap();
+        assert!(rendered.status.success(), "{}", String::from_utf8_lossy(&rendered.stderr));
+        String::from_utf8(rendered.stdout).unwrap()
     }
 }
 
