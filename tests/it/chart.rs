@@ -71,6 +71,8 @@ fn false_zero_and_empty_are_values() {
     let whole = config(&objects(&["adoptFrom=old", "modelBaseUrl=https://gateway"]))["defaults"].clone();
     assert_eq!((&whole["adoptFrom"], &whole["modelBaseUrl"]), (&"old".into(), &"https://gateway".into()));
     assert!(config(&objects(&["adoptFrom=", "modelBaseUrl="]))["defaults"]["modelBaseUrl"].is_null());
+    let ca = |value: &str| config(&objects(&[value]))["defaults"]["caConfigMapName"].clone();
+    assert_eq!((ca("caConfigMapName="), ca("caConfigMapName=company")), (Value::Null, "company".into()));
     let path_style = config(&objects(&["store.s3.bucket=b", "store.s3.forcePathStyle=false"]));
     assert_eq!(path_style["defaults"]["store"]["s3"]["forcePathStyle"], false);
     assert!(operator(&objects(&["resources=null"]))["resources"].is_null());

@@ -120,7 +120,11 @@ fn defaults() -> OperatorDefaults {
 }
 
 fn job_of(agent: &PersistentAgent) -> Job {
-    let config = plan_config(agent, &defaults()).unwrap();
+    job_with(agent, &defaults())
+}
+
+fn job_with(agent: &PersistentAgent, defaults: &OperatorDefaults) -> Job {
+    let config = plan_config(agent, defaults).unwrap();
     let (_, sha256) = config.render();
     build_job(&JobInput {
         namespace: "n",
@@ -136,8 +140,34 @@ fn job_of(agent: &PersistentAgent) -> Job {
         mode: &Mode::Cycle,
         cycle_uid: None,
         purpose: Purpose::Cycle,
-        defaults: &defaults(),
+        defaults,
     })
+}
+
+/// A company's own authority: the folder of its ConfigMap is where every client looks for roots, beside the image's.
+#[test]
+fn cycles_trust_the_operators_bundle_beside_the_public_roots() {
+    let spec = json!({"executor": {"sql": {"inline": "SELECT 1"}}, "store": {"s3": {"bucket": "b"}},
+        "pod": {"env": [{"name": "SSL_CERT_DIR", "value": "/elsewhere"}, {"name": "E", "value": "v"}]}});
+    let agent: PersistentAgent =
+        serde_json::from_value(json!({"metadata": {"name": "a", "namespace": "n", "uid": "u"}, "spec": spec})).unwrap();
+    let container = |defaults: &OperatorDefaults| {
+        let pod = job_with(&agent, defaults).spec.unwrap().template.spec.unwrap();
+        (pod.containers[0].clone(), pod.volumes.unwrap())
+    };
+    let with = OperatorDefaults { ca_config_map_name: Some("company-ca".into()), ..OperatorDefaults::default() };
+    let (cycle, volumes) = container(&with);
+    let env: Vec<_> = cycle.env.unwrap().into_iter().map(|e| (e.name, e.value.unwrap())).collect();
+    let folder = "/var/run/cicada/configmaps/company-ca";
+    for (name, value) in [("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt"), ("SSL_CERT_DIR", folder), ("E", "v")] {
+        let found: Vec<_> = env.iter().filter(|(n, _)| n == name).map(|(_, v)| v.as_str()).collect();
+        assert_eq!(found, [value], "{name}");
+    }
+    let mount = cycle.volume_mounts.unwrap().into_iter().find(|m| m.mount_path == folder).unwrap();
+    let volume = volumes.into_iter().find(|v| v.name == mount.name).unwrap().config_map.unwrap();
+    assert_eq!((volume.name.as_str(), volume.optional), ("company-ca", Some(true)));
+    let (plain, _) = container(&OperatorDefaults::default());
+    assert!(plain.env.unwrap().iter().any(|e| e.value.as_deref() == Some("/elsewhere")));
 }
 
 /// Everything that a cycle is made from; a refusal is an effect as well.

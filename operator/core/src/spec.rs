@@ -24,6 +24,8 @@ pub struct OperatorDefaults {
     pub adopt_from: String,
     /// Base URL of models whose manifest names none: a gateway in the cluster.
     pub model_base_url: Option<String>,
+    /// ConfigMap in each agent's namespace with certificates, as PEM, that cycles trust beside the public ones.
+    pub ca_config_map_name: Option<String>,
     /// Image of the cycle job.
     pub cycle_image: String,
     /// When to pull it.
@@ -43,6 +45,7 @@ impl Default for OperatorDefaults {
             store: None,
             adopt_from: String::new(),
             model_base_url: None,
+            ca_config_map_name: None,
             cycle_image: String::new(),
             cycle_image_pull_policy: None,
             image_pull_secrets: vec![],

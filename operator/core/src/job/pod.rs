@@ -18,6 +18,8 @@ use crate::{agent_container, spec::Sizes};
 
 /// User and group of the distroless images.
 const NONROOT: i64 = 65_532;
+/// Public roots in the image of the cycle job.
+const ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 pub(super) fn pod_metadata(
     input: &JobInput<'_>,
@@ -100,9 +102,9 @@ fn container(input: &JobInput<'_>, pod: &pod::Pod, mounts: Vec<VolumeMount>) -> 
         "/dev/termination-log".into(),
     ];
     let mut env: Vec<EnvVar> = vec![env_var("HOME", WORK_DIR), env_var("TMPDIR", WORK_DIR)];
-    env.extend(
-        pod.env.iter().filter(|e| e.name != "HOME" && e.name != "TMPDIR").map(|e| env_var(&e.name, &e.value)),
-    );
+    env.extend(trust(input));
+    let ours: Vec<String> = env.iter().map(|e| e.name.clone()).collect();
+    env.extend(pod.env.iter().filter(|e| !ours.contains(&e.name)).map(|e| env_var(&e.name, &e.value)));
     Container {
         name: CONTAINER.into(),
         image: Some(input.defaults.cycle_image.clone()),
@@ -120,6 +122,14 @@ fn container(input: &JobInput<'_>, pod: &pod::Pod, mounts: Vec<VolumeMount>) -> 
         security_context: Some(restricted()),
         ..Container::default()
     }
+}
+
+/// Every client in the program reads its roots from these two: the image's own, and those of the operator's bundle.
+/// One that is missing in the namespace is an empty folder.
+fn trust(input: &JobInput<'_>) -> Vec<EnvVar> {
+    let Some(name) = &input.defaults.ca_config_map_name else { return vec![] };
+    let folder = format!("{}/{name}", input.defaults.config_maps_dir);
+    vec![env_var("SSL_CERT_FILE", ROOTS), env_var("SSL_CERT_DIR", &folder)]
 }
 
 /// What the restricted profile wants of a container, and a root file system that can't be written.

@@ -28,7 +28,7 @@ pub fn secret_names(config: &PlanConfig) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// All ConfigMaps of the user that a manifest names, each once.
+/// All ConfigMaps that a manifest or the operator names, each once.
 pub fn config_map_names(spec: &PersistentAgentSpec, defaults: &OperatorDefaults) -> Vec<String> {
     let mut names = std::collections::BTreeSet::new();
     let sql = spec.executor.sql.as_ref().and_then(|s| s.config_map_key_ref.as_ref());
@@ -37,5 +37,6 @@ pub fn config_map_names(spec: &PersistentAgentSpec, defaults: &OperatorDefaults)
         .extend(spec.files.iter().filter_map(|f| f.from.config_map_key_ref.as_ref()).map(|k| k.name.clone()));
     let store = spec.store.as_ref().or(defaults.store.as_ref());
     names.extend(store.and_then(|s| s.s3.as_ref()).and_then(|s3| s3.ca_config_map_name.clone()));
+    names.extend(defaults.ca_config_map_name.clone());
     names.into_iter().collect()
 }
