@@ -211,6 +211,29 @@ fn objects_without_bound(schema: &Value, path: &str) -> Vec<String> {
     open
 }
 
+/// The rules, evaluated: an expression that is only written down can be silent for ever.
+#[test]
+#[ignore = "needs helm and promtool: tests/run"]
+fn alerts_fire_when_they_should_and_not_else() {
+    let values = ["prometheusRule.enabled=true", "runbookUrl=https://runbook"];
+    let groups = of_kind(&objects(&values), "PrometheusRule")["spec"].clone();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("rules.yaml"), groups.to_string()).unwrap();
+    let cases = std::fs::read_to_string(root().join("tests/rules/alerts.yaml")).unwrap();
+    for rule in groups["groups"][0]["rules"].as_array().unwrap() {
+        let name = rule["alert"].as_str().unwrap();
+        assert!(cases.contains(&format!("- alertname: {name}\n")), "no case in which {name} fires");
+    }
+    std::fs::write(folder.path().join("alerts.yaml"), cases).unwrap();
+    let promtool = format!("{}/promtool", variable("CICADA_TOOLS"));
+    for (what, file) in [("check", "rules.yaml"), ("test", "alerts.yaml")] {
+        let mut command = std::process::Command::new(&promtool);
+        command.current_dir(folder.path()).args([what, "rules", file]);
+        let said = run_command(command, None).must();
+        assert!(said.contains("SUCCESS"), "{said}");
+    }
+}
+
 /// `helm template > plain.yaml` is an installation too.
 #[test]
 #[ignore = "needs the test cluster: tests/run"]

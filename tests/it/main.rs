@@ -22,3 +22,4 @@ mod own_image;
 mod persist_path;
 mod price_watch;
 mod rights;
+mod trust;

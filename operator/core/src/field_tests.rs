@@ -149,17 +149,22 @@ fn job_with(agent: &PersistentAgent, defaults: &OperatorDefaults) -> Job {
 fn cycles_trust_the_operators_bundle_beside_the_public_roots() {
     let spec = json!({"executor": {"sql": {"inline": "SELECT 1"}}, "store": {"s3": {"bucket": "b"}},
         "pod": {"env": [{"name": "SSL_CERT_DIR", "value": "/elsewhere"}, {"name": "E", "value": "v"}]}});
-    let agent: PersistentAgent =
-        serde_json::from_value(json!({"metadata": {"name": "a", "namespace": "n", "uid": "u"}, "spec": spec})).unwrap();
+    let agent: PersistentAgent = serde_json::from_value(
+        json!({"metadata": {"name": "a", "namespace": "n", "uid": "u"}, "spec": spec}),
+    )
+    .unwrap();
     let container = |defaults: &OperatorDefaults| {
         let pod = job_with(&agent, defaults).spec.unwrap().template.spec.unwrap();
         (pod.containers[0].clone(), pod.volumes.unwrap())
     };
-    let with = OperatorDefaults { ca_config_map_name: Some("company-ca".into()), ..OperatorDefaults::default() };
+    let with =
+        OperatorDefaults { ca_config_map_name: Some("company-ca".into()), ..OperatorDefaults::default() };
     let (cycle, volumes) = container(&with);
     let env: Vec<_> = cycle.env.unwrap().into_iter().map(|e| (e.name, e.value.unwrap())).collect();
     let folder = "/var/run/cicada/configmaps/company-ca";
-    for (name, value) in [("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt"), ("SSL_CERT_DIR", folder), ("E", "v")] {
+    for (name, value) in
+        [("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt"), ("SSL_CERT_DIR", folder), ("E", "v")]
+    {
         let found: Vec<_> = env.iter().filter(|(n, _)| n == name).map(|(_, v)| v.as_str()).collect();
         assert_eq!(found, [value], "{name}");
     }

@@ -50,7 +50,7 @@ impl Namespace {
 
     /// `kubectl apply --dry-run=server` with more arguments: whether it is taken, and what is said.
     pub fn tries(&self, more: &[&str], manifest: &str) -> (bool, String) {
-        let args = [&["apply", "--dry-run=server", "-n", &self.name, "-f", "-"], more].concat();
+        let args = [more, &["apply", "--dry-run=server", "-n", &self.name, "-f", "-"]].concat();
         let ran = self.plane.run(&args, Some(manifest));
         (ran.status.success(), String::from_utf8_lossy(&ran.stderr).into_owned())
     }

@@ -285,7 +285,8 @@ impl Plane {
     /// As `install_chart_with`, as a release of this name, which all its objects have.
     pub fn install_release(&self, release: &str, namespace: &str, watched: &[String]) {
         let watched = watched.iter().enumerate().map(|(n, name)| format!("watchNamespaces[{n}]={name}"));
-        let mut values = vec!["crds.install=false".to_owned(), "replicas=0".into(), "clusterName=test".into()];
+        let mut values =
+            vec!["crds.install=false".to_owned(), "replicas=0".into(), "clusterName=test".into()];
         values.extend(watched);
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
         let rendered = self.template_release(release, namespace, &values);

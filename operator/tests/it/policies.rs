@@ -18,7 +18,8 @@ fn put_in_force(plane: &Plane, ns: &Namespace) {
         "admissionPolicies.imagePrefixes={registry.example.com/}",
     ]);
     let objects: Vec<Value> = serde_saphyr::from_multiple(&rendered).unwrap();
-    let of_policies = |o: &&Value| o["kind"].as_str().is_some_and(|k| k.starts_with("ValidatingAdmissionPolicy"));
+    let of_policies =
+        |o: &&Value| o["kind"].as_str().is_some_and(|k| k.starts_with("ValidatingAdmissionPolicy"));
     let policies: Vec<&Value> = objects.iter().filter(of_policies).collect();
     assert_eq!(policies.len(), 8);
     for policy in policies {
@@ -45,7 +46,8 @@ fn with_store(store: &str) -> String {
 }
 
 fn container(image: &str) -> String {
-    with_store("s3: {bucket: team-a}").replace("sql: {inline: \"SELECT 1\"}", &format!("container: {{image: {image}}}"))
+    with_store("s3: {bucket: team-a}")
+        .replace("sql: {inline: \"SELECT 1\"}", &format!("container: {{image: {image}, command: [/x]}}"))
 }
 
 fn instruction() -> String {
@@ -53,7 +55,8 @@ fn instruction() -> String {
 }
 
 fn approval() -> String {
-    with_store("s3: {bucket: team-a}").replace("{name: a}", "{name: a, annotations: {cicada.dev/approve: p1-abc}}")
+    with_store("s3: {bucket: team-a}")
+        .replace("{name: a}", "{name: a, annotations: {cicada.dev/approve: p1-abc}}")
 }
 
 /// A role for `dev` in this namespace.
@@ -74,7 +77,10 @@ fn the_admission_policies_let_through_what_they_name_and_nothing_else() {
     put_in_force(plane, &ns);
     // The operator's finalizer would else never come off one that was there before.
     ns.kubectl(&["annotate", "pa", "old", "x=y"]);
-    let said = plane.run(&["patch", "pa", "old", "-n", &ns.name, "--type=merge", "-p", r#"{"spec":{"charter":"x"}}"#], None);
+    let said = plane.run(
+        &["patch", "pa", "old", "-n", &ns.name, "--type=merge", "-p", r#"{"spec":{"charter":"x"}}"#],
+        None,
+    );
     assert!(!said.status.success(), "an edit must mend it");
     let store = "not among those that agents of this cluster may name";
     for (manifest, refusal) in [
