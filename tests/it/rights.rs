@@ -15,7 +15,7 @@ const CALLS: &[(&str, &str, &[&str])] = &[
     ("act.rs", ".patch_status(&cycle.name", &["patch agentcycles/status"]),
     ("act.rs", "api.patch_status(&agent.name_any()", &["patch persistentagents/status"]),
     ("act.rs", "api.patch(&agent.name_any()", &["patch persistentagents"]),
-    ("act/jobs.rs", "api::<AgentCycle>(namespace).get_opt(", &["get agentcycles"]),
+    ("act/jobs.rs", "get_opt(&reference.name)", &["get agentcycles"]),
     ("act/jobs.rs", "api.get_opt(&map.name_any())", &["get configmaps"]),
     ("act/jobs.rs", "api.create(&post(), &map)", &["create configmaps"]),
     ("act/jobs.rs", "api.get(&map.name_any())", &["get configmaps"]),
