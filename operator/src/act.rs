@@ -24,6 +24,22 @@ use self::jobs::{start_delete_job, start_job, start_look};
 pub use self::tell::{log_end, tell, tell_of_foreign, tell_of_left_memory, tell_of_stray};
 use crate::{FIELD_MANAGER, context::Context, error::Error, index::Key};
 
+/// What is known of an agent's cycles while a decision is acted on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Known<'a> {
+    /// As they were when it was decided.
+    pub cycles: &'a [CycleView],
+    /// Names of those that were made in this look: nobody else has run them, since the agent was read before.
+    pub made: &'a [String],
+}
+
+impl Known<'_> {
+    /// resourceVersion of a cycle when it was decided; 0 = not known.
+    fn version(&self, uid: &str) -> u64 {
+        self.cycles.iter().find(|c| c.uid == uid).map_or(0, |c| c.version)
+    }
+}
+
 fn may_act(context: &Context) -> Result<(), Error> {
     if context.lease.may_act() { Ok(()) } else { Err(Error::NotLeader) }
 }
@@ -44,7 +60,7 @@ fn owner<K: Resource<DynamicType = ()>>(object: &K) -> Option<OwnerReference> {
 pub async fn act(
     context: &Context,
     agent: &PersistentAgent,
-    cycles: &[CycleView],
+    known: Known<'_>,
     action: Action,
 ) -> Result<(), Error> {
     may_act(context)?;
@@ -55,13 +71,15 @@ pub async fn act(
             wake_peer(context, &Key::new(&namespace, &peer), &uid, &name, *spec).await
         }
         Action::StartJob { lead, joined } => {
-            start_job(context, agent, cycles, &lead, &joined, Purpose::Cycle).await
+            start_job(context, agent, known, &lead, &joined, Purpose::Cycle).await
         }
         Action::StartReportJob { cycle } => {
-            start_job(context, agent, cycles, &cycle, &[], Purpose::Report).await
+            start_job(context, agent, known, &cycle, &[], Purpose::Report).await
         }
         Action::StartLook => start_look(context, agent).await,
-        Action::SetCycle { cycle, status } => set_cycle(context, &namespace, &cycle, &status).await,
+        Action::SetCycle { cycle, status } => {
+            set_cycle(context, &namespace, &cycle, known.version(&cycle.uid), &status).await
+        }
         Action::DeleteCycle { cycle } => {
             let api = context.api::<AgentCycle>(&namespace);
             gone_is_fine(api.delete(&cycle.name, &delete_parameters(&cycle.uid)).await.map(|_| ()))?;
@@ -138,34 +156,37 @@ async fn wake_peer(
     }
 }
 
-/// Writes the whole status of a cycle. The UID keeps it off another object of the same name.
+/// Writes the whole status of a cycle, if nobody wrote the cycle since it was `seen`, by its resourceVersion (0 = it
+/// was not): what was decided on an older view, that it waits or whom it takes along, never replaces what another
+/// replica has made of it since. The UID keeps it off another object of the same name.
 pub async fn set_cycle(
     context: &Context,
     namespace: &str,
     cycle: &CycleRef,
+    seen: u64,
     status: &AgentCycleStatus,
 ) -> Result<(), Error> {
     may_act(context)?;
     let status = context.schema.known("AgentCycle", status.clone());
-    let body = json!({
+    let mut body = json!({
         "apiVersion": AgentCycle::api_version(&()), "kind": AgentCycle::kind(&()),
         "metadata": {"name": cycle.name, "namespace": namespace, "uid": cycle.uid},
         "status": status,
     });
+    if seen > 0 {
+        body["metadata"]["resourceVersion"] = seen.to_string().into();
+    }
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
-    match context
-        .api::<AgentCycle>(namespace)
-        .patch_status(&cycle.name, &parameters, &Patch::Apply(&body))
-        .await
-    {
+    let api = context.api::<AgentCycle>(namespace);
+    match api.patch_status(&cycle.name, &parameters, &Patch::Apply(&body)).await {
         Ok(written) => {
             context.index().put_cycle(&written, Timestamp::now());
             Ok(())
         }
-        // Server-side apply of a missing object with a UID is a conflict.
+        // Server-side apply of a missing object with a UID is a conflict, too.
         Err(kube::Error::Api(s)) if s.is_not_found() || s.is_conflict() => {
-            context.index().remove_cycle(&Key::new(namespace, &cycle.name), &cycle.uid, Timestamp::now());
-            Ok(())
+            let read = api.get_opt(&cycle.name).await?;
+            refused(context, &Key::new(namespace, &cycle.name), &cycle.uid, read)
         }
         Err(e) => Err(status_refused(context, "status of an AgentCycle", e)),
     }
@@ -177,6 +198,21 @@ fn status_refused(context: &Context, what: &'static str, error: kube::Error) -> 
         context.schema.doubt();
     }
     Error::of_write(what, error)
+}
+
+/// Takes in why a cycle's status was refused: another writer was faster, or the cycle has gone, which is fine.
+fn refused(context: &Context, key: &Key, uid: &str, read: Option<AgentCycle>) -> Result<(), Error> {
+    let now = Timestamp::now();
+    match read.filter(|c| c.uid().as_deref() == Some(uid)) {
+        Some(read) => {
+            context.index().put_cycle(&read, now);
+            Err(Error::Conflict)
+        }
+        None => {
+            context.index().remove_cycle(key, uid, now);
+            Ok(())
+        }
+    }
 }
 
 /// Writes the whole status of an agent, if nobody wrote the agent since it was read.

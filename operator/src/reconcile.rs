@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cicada_contract::text::cut;
-use cicada_crds::{AgentCycle, PersistentAgent, cycle::Phase};
+use cicada_crds::{
+    AgentCycle, PersistentAgent,
+    cycle::{CycleRef, Phase},
+};
 use cicada_operator_core::{
     Action, Observed, Plan, active, cycle_status, decide,
     decide::end_active,
     deletion,
     job::Purpose,
-    observed::{CycleView, Environment},
+    observed::{CycleView, Environment, JobView},
     result::CycleEnd,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -38,7 +41,7 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Option<Timestamp>
 
 async fn steps(context: &Context, key: &Key) -> Result<Option<Timestamp>, Error> {
     let Some(mut agent) = ({ context.index().agent(key) }) else { return orphans(context, key).await };
-    let mut fresh = false;
+    let (mut fresh, mut made) = (false, vec![]);
     for _ in 0..STEPS {
         let now = Timestamp::now();
         // Of what was read, too: another instance may have been faster than the index.
@@ -65,7 +68,9 @@ async fn steps(context: &Context, key: &Key) -> Result<Option<Timestamp>, Error>
             continue;
         }
         let (again, look_again) = (plan.again, plan.look_again);
-        match apply(context, &mut agent, &cycles, plan, changed).await {
+        made.extend(plan.actions.iter().filter_map(Action::creates));
+        let known = act::Known { cycles: &cycles, made: &made };
+        match apply(context, &mut agent, known, plan, changed).await {
             Ok(()) if again => {}
             Ok(()) => return Ok(look_again),
             Err(Error::Conflict) => {
@@ -97,7 +102,7 @@ async fn observe_and_decide(
         None => None,
     };
     let look = observe::look(context, &uid).await?;
-    know_active_cycle(context, key, agent).await?;
+    know_active_cycles(context, key, agent, job.as_ref()).await?;
     let (cycles, environment, job_vanished) = {
         let index = context.index();
         let cycles = index.cycles(key, &uid);
@@ -130,17 +135,26 @@ async fn observe_and_decide(
     Ok((plan, cycles))
 }
 
-/// An active cycle that the index lacks was deleted, which ends its Job: that is only believed of the API
-/// server itself, since the index may be behind.
-async fn know_active_cycle(context: &Context, key: &Key, agent: &PersistentAgent) -> Result<(), Error> {
+/// An active cycle that the index lacks was deleted, which ends its Job, and one that joined it would stay without an
+/// end: either is only believed of the API server itself, since the index may be behind.
+async fn know_active_cycles(
+    context: &Context,
+    key: &Key,
+    agent: &PersistentAgent,
+    job: Option<&JobView>,
+) -> Result<(), Error> {
     let Some(active) = agent.status.as_ref().and_then(|s| s.active_cycle.as_ref()) else { return Ok(()) };
-    let known = { context.index().cycles(key, "").iter().any(|c| c.uid == active.uid) };
-    if known {
-        return Ok(());
-    }
-    let read = context.api::<AgentCycle>(&key.namespace).get_opt(&active.name).await?;
-    if let Some(read) = read.filter(|c| c.uid().as_ref() == Some(&active.uid)) {
-        context.index().put_cycle(&read, Timestamp::now());
+    let lead = CycleRef { name: active.name.clone(), uid: active.uid.clone() };
+    let joined = job.and_then(|job| job.joined.as_ref());
+    let known = { context.index().cycles(key, "") };
+    for reference in std::iter::once(&lead).chain(joined.into_iter().flatten()) {
+        if known.iter().any(|c| c.uid == reference.uid) {
+            continue;
+        }
+        let read = context.api::<AgentCycle>(&key.namespace).get_opt(&reference.name).await?;
+        if let Some(read) = read.filter(|c| c.uid().as_ref() == Some(&reference.uid)) {
+            context.index().put_cycle(&read, Timestamp::now());
+        }
     }
     Ok(())
 }
@@ -148,7 +162,7 @@ async fn know_active_cycle(context: &Context, key: &Key, agent: &PersistentAgent
 async fn apply(
     context: &Context,
     agent: &mut act::Agent,
-    cycles: &[CycleView],
+    known: act::Known<'_>,
     plan: Plan,
     changed: bool,
 ) -> Result<(), Error> {
@@ -167,7 +181,7 @@ async fn apply(
                 *agent = Arc::new(act::set_finalizer(context, agent, false).await?);
                 context.metrics.left_memories.inc();
             }
-            _ => act::act(context, agent, cycles, action).await?,
+            _ => act::act(context, agent, known, action).await?,
         }
     }
     if agent.metadata.deletion_timestamp.is_some() && !deletion::is_kept(agent) {
@@ -221,7 +235,7 @@ async fn explain(
             let reason = if message.contains("exceeded quota") { quota } else { forbidden };
             if cycle.reason.as_deref() != Some(reason) {
                 let status = cycle_status::pending(cycle, reason, &cut(message, 512), now);
-                act::set_cycle(context, &key.namespace, &cycle.reference(), &status).await?;
+                act::set_cycle(context, &key.namespace, &cycle.reference(), cycle.version, &status).await?;
             }
             Ok(now + FORBIDDEN_WAIT)
         }
@@ -245,7 +259,7 @@ async fn explain_deletion(
         _ => return Err(error),
     };
     let (plan, cycles) = observe_and_decide(context, key, agent, Some(cut(refused, 256)), now).await?;
-    apply(context, agent, &cycles, plan, false).await?;
+    apply(context, agent, act::Known { cycles: &cycles, made: &[] }, plan, false).await?;
     Ok(now)
 }
 
@@ -274,7 +288,7 @@ async fn end_cycle(
         plan.status = context.schema.known("PersistentAgent", plan.status);
         plan
     };
-    apply(context, agent, cycles, plan, true).await?;
+    apply(context, agent, act::Known { cycles, made: &[] }, plan, true).await?;
     Ok(now)
 }
 
@@ -292,6 +306,7 @@ async fn orphans(context: &Context, key: &Key) -> Result<Option<Timestamp>, Erro
         context.index().put_agent(found);
         return Ok(Some(now));
     }
+    // Cycles that people made stay; what is told of the agent goes with it.
     context.metrics.agents.forget(key);
     for cycle in &cycles {
         if cycle.is_terminal() {
@@ -311,7 +326,7 @@ async fn orphans(context: &Context, key: &Key) -> Result<Option<Timestamp>, Erro
             next = next.min(cycle.created + ORPHAN_GRACE);
             if cycle.reason.as_deref() != Some("AgentNotFound") {
                 let status = cycle_status::pending(cycle, "AgentNotFound", &message, now);
-                act::set_cycle(context, &key.namespace, &cycle.reference(), &status).await?;
+                act::set_cycle(context, &key.namespace, &cycle.reference(), cycle.version, &status).await?;
             }
             continue;
         }
@@ -321,7 +336,7 @@ async fn orphans(context: &Context, key: &Key) -> Result<Option<Timestamp>, Erro
         }
         let end = CycleEnd::failed("AgentNotFound", message, false);
         let status = cycle_status::ended(cycle, &end, None, None, now);
-        act::set_cycle(context, &key.namespace, &cycle.reference(), &status).await?;
+        act::set_cycle(context, &key.namespace, &cycle.reference(), cycle.version, &status).await?;
     }
     Ok(Some(next))
 }
@@ -330,5 +345,6 @@ async fn delete_cycle(context: &Context, key: &Key, cycle: &CycleView) -> Result
     // No agent is needed to delete: an empty one stands in its place.
     let mut stand_in = PersistentAgent::new(&key.name, cicada_crds::PersistentAgentSpec::default());
     stand_in.metadata.namespace = Some(key.namespace.to_string());
-    act::act(context, &stand_in, &[], Action::DeleteCycle { cycle: cycle.reference() }).await
+    act::act(context, &stand_in, act::Known::default(), Action::DeleteCycle { cycle: cycle.reference() })
+        .await
 }

@@ -357,6 +357,12 @@ mod tests {
         assert_eq!(guarded(async { Ok(7) }).await.unwrap(), 7);
     }
 
+    /// kubernetes#121070, cloudnative-pg#10612: whoever lost against another writer waited for minutes.
+    #[test]
+    fn a_conflict_is_looked_at_again_within_a_second() {
+        assert!(CONFLICT_WAIT + watch::SETTLE < Duration::from_secs(1));
+    }
+
     /// kubernetes#128881: a Job was made an hour late, since the delayed wake-up never came. Whatever the queue has
     /// forgotten is found by the next sweep, at most a minute after it was due.
     #[test]

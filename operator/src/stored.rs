@@ -5,17 +5,15 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use cicada_contract::text::sha256_hex;
 use cicada_crds::{AgentCycle, PersistentAgent, cycle::Phase, status::CharterSource};
-use cicada_operator_core::{deletion::is_kept, observed::CycleView};
+use cicada_operator_core::{
+    deletion::is_kept,
+    observed::{CycleView, version},
+};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
 /// A cycle that ended this long ago is only of interest to the history limits.
 const SETTLED: SignedDuration = SignedDuration::from_hours(1);
-
-/// The number in a resourceVersion, by which events of one object are put in order.
-pub fn version(meta: Option<&String>) -> u64 {
-    meta.and_then(|v| v.parse().ok()).unwrap_or(0)
-}
 
 /// An agent, as packed JSON: a tenth of the memory of the decoded object, and decoded in microseconds.
 #[derive(Debug)]
@@ -212,7 +210,7 @@ impl StoredCycle {
             name: view.name.as_str().into(),
             uid: Uid::new(&view.uid),
             owner: owners.iter().find(|o| o.controller == Some(true)).map(|o| Uid::new(&o.uid)),
-            version: version(cycle.metadata.resource_version.as_ref()),
+            version: view.version,
             form: Form::Whole(Box::new(view)),
         };
         this.settle(now);
@@ -236,6 +234,7 @@ impl StoredCycle {
             Form::Settled(s) => CycleView {
                 name: self.name.to_string(),
                 uid: self.uid.to_string(),
+                version: self.version,
                 created: time(s.created),
                 own,
                 triggers: vec![],

@@ -1,4 +1,9 @@
 //! Watches: from events of the API server to the index and the queue.
+//!
+//! Pods are not watched, not even their metadata: a Job's status has `ready`, `terminating`, `failed` and
+//! `succeeded`, which is all that a decision needs while it runs. A pod is read where only it can say more: once when
+//! its Job has ended, and once a minute while it does not start. With ten thousand agents a watch of pods would be
+//! most of what the operator hears.
 
 use std::fmt::Debug;
 use std::sync::Arc;

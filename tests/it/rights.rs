@@ -12,6 +12,7 @@ const CALLS: &[(&str, &str, &[&str])] = &[
     ("act.rs", "api.delete(name", &["delete jobs"]),
     ("act.rs", "api.create(&post(), &cycle)", &["create agentcycles"]),
     ("act.rs", "api.get(name)", &["get agentcycles"]),
+    ("act.rs", "api.get_opt(&cycle.name)", &["get agentcycles"]),
     ("act.rs", ".patch_status(&cycle.name", &["patch agentcycles/status"]),
     ("act.rs", "api.patch_status(&agent.name_any()", &["patch persistentagents/status"]),
     ("act.rs", "api.patch(&agent.name_any()", &["patch persistentagents"]),

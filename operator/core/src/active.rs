@@ -23,18 +23,21 @@ use crate::{
 pub const FIRST_LOOK: SignedDuration = SignedDuration::from_secs(60);
 /// Reasons of a cycle whose Job the API server refuses for now.
 pub const JOB_REFUSED: [&str; 2] = ["QuotaExceeded", "JobForbidden"];
+/// Reason of a cycle that another takes along.
+const JOINED: &str = "Joined";
 /// A pod that is still terminating this long after its grace period is on a node that is gone.
 const NODE_LOST_AFTER: SignedDuration = SignedDuration::from_secs(60);
 /// Result of a cycle that was deleted while it was at work.
 const CANCELED: &str = "Canceled";
 
 pub(crate) fn proceed(step: &mut Step<'_>, active: &ActiveCycle) {
-    let Some(cycle) = step.seen.cycles.iter().find(|c| c.uid == active.uid).filter(|c| !c.deleting) else {
+    let Some(seen) = step.seen.cycles.iter().find(|c| c.uid == active.uid).filter(|c| !c.deleting) else {
         return canceled(step, active);
     };
-    if cycle.is_terminal() {
-        return already_ended(step, cycle);
+    if seen.is_terminal() {
+        return already_ended(step, seen);
     }
+    let cycle = &as_its_job_says(seen, step.seen.job);
     tell_those_who_wait(step, cycle);
     match step.seen.job {
         None if step.seen.job_vanished => {
@@ -44,19 +47,28 @@ pub(crate) fn proceed(step: &mut Step<'_>, active: &ActiveCycle) {
         None => start(step, cycle),
         Some(job) => match &job.end {
             Some(end) => ended(step, cycle, job, end),
-            None => watch(step, cycle, job),
+            None => watch(step, cycle, job, cycle.joined != seen.joined),
         },
     }
 }
 
-/// Cycles that came meanwhile say what they wait for.
+/// Who joined is what the Job has in its plan. Two replicas that see different cycles waiting write different lists
+/// into the lead's status, each with a precondition, but only one of them makes the Job: whoever is not in it waits
+/// on, and is neither ended with the lead nor run by it.
+fn as_its_job_says(lead: &CycleView, job: Option<&JobView>) -> CycleView {
+    let joined = job.and_then(|j| j.joined.as_ref()).unwrap_or(&lead.joined);
+    CycleView { joined: joined.clone(), ..lead.clone() }
+}
+
+/// Cycles that came meanwhile say what they wait for, and so do those that were to join and did not.
 fn tell_those_who_wait(step: &mut Step<'_>, lead: &CycleView) {
     let joined = |c: &CycleView| lead.joined.iter().any(|j| j.uid == c.uid);
     // Before the Job is made, all that wait may still join.
     if lead.phase != Some(Phase::Running) {
         return;
     }
-    for cycle in step.waiting().into_iter().filter(|c| c.uid != lead.uid && c.phase.is_none()) {
+    let untold = |c: &CycleView| c.phase.is_none() || c.reason.as_deref() == Some(JOINED);
+    for cycle in step.waiting().into_iter().filter(|c| c.uid != lead.uid && untold(c)) {
         if !joined(cycle) {
             step.keep_waiting(cycle, "AgentBusy", &format!("cycle {} is at work", lead.name));
         }
@@ -84,7 +96,7 @@ fn start(step: &mut Step<'_>, cycle: &CycleView) {
         let job = names::job(&cycle.name, &cycle.uid);
         step.set_cycle(lead.clone(), cycle_status::running(cycle, &job, &joined, step.now));
         for view in step.waiting().into_iter().filter(|c| joined.iter().any(|j| j.uid == c.uid)) {
-            step.keep_waiting(view, "Joined", &format!("cycle {} takes it along", lead.name));
+            step.keep_waiting(view, JOINED, &format!("cycle {} takes it along", lead.name));
         }
         // Who joins stands in the lead's status before the Job is there, since the next try must take the same
         // along. A lead alone is a slot, which waits for as few writes as can be.
@@ -98,8 +110,8 @@ fn start(step: &mut Step<'_>, cycle: &CycleView) {
     step.look_again_at(step.now + FIRST_LOOK);
 }
 
-/// The Job is there and has not ended.
-fn watch(step: &mut Step<'_>, cycle: &CycleView, job: &JobView) {
+/// The Job is there and has not ended. `corrected`: the lead's status names others than those that it takes along.
+fn watch(step: &mut Step<'_>, cycle: &CycleView, job: &JobView, corrected: bool) {
     let grace = spec::sizes(&step.seen.agent.spec).map_or(600, |s| s.grace);
     if let Some(since) = job.ending_since {
         let lost_at =
@@ -118,16 +130,19 @@ fn watch(step: &mut Step<'_>, cycle: &CycleView, job: &JobView) {
     if job.suspended {
         return step.keep_waiting(cycle, "Queued", "the Job is suspended, for example by Kueue");
     }
+    let timeout = job.released + start_timeout();
     // Without a status it was left between its Job and its first status.
-    let bare = cycle.phase.is_none() && job.waiting.is_none();
-    if bare || (job.started && cycle.phase != Some(Phase::Running)) {
+    let bare = cycle.phase.is_none() && job.waiting.is_none() && step.now < timeout;
+    if bare || corrected || (job.started && cycle.phase != Some(Phase::Running)) {
         let name = job.name.clone();
         step.set_cycle(cycle.reference(), cycle_status::running(cycle, &name, &cycle.joined, step.now));
+    }
+    if corrected {
+        return step.look_again_at(step.now + FIRST_LOOK);
     }
     if job.started {
         return;
     }
-    let timeout = job.released + start_timeout();
     let waiting = job.waiting.clone();
     if step.now >= timeout {
         delete_job(step, job);
@@ -205,13 +220,13 @@ fn ended(step: &mut Step<'_>, cycle: &CycleView, job: &JobView, end: &JobEnd) {
     }
 }
 
-/// Writes the end of the lead and of those that joined it, and frees the agent.
+/// Writes the end of those that joined the lead, then its own, and frees the agent: an operator that dies in between
+/// finds the lead at work, and does the rest.
 pub(crate) fn finish(step: &mut Step<'_>, cycle: &CycleView, end: &CycleEnd, job: Option<&JobEnd>) {
     let end = &agent_status::count_unstated(step, end);
     let (now, lead) = (step.now, cycle.reference());
     // Before the cycle ends for all who look: an operator that dies in between finds both undone.
     wake_peers(step, cycle, end);
-    step.set_cycle(lead.clone(), cycle_status::ended(cycle, end, job, None, now));
     for reference in &cycle.joined {
         let joined = step.seen.cycles.iter().find(|c| c.uid == reference.uid);
         if let Some(joined) = joined.filter(|c| !c.is_terminal() && !c.deleting) {
@@ -221,6 +236,7 @@ pub(crate) fn finish(step: &mut Step<'_>, cycle: &CycleView, end: &CycleEnd, job
             );
         }
     }
+    step.set_cycle(lead, cycle_status::ended(cycle, end, job, None, now));
     conclude_cycle(step, cycle, end, job.and_then(|j| j.at).unwrap_or(now));
 }
 

@@ -174,6 +174,7 @@ mod tests {
             config: &plan_config(agent, &defaults).unwrap(),
             config_sha256: "0123456789abcdef",
             run_plan: "{}",
+            joined: &[],
             mode,
             inline_config: None,
             name: "own-1".into(),

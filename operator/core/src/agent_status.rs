@@ -3,7 +3,6 @@
 use cicada_contract::{
     CycleReport, FailureClass,
     report::{Ask, CycleResult},
-    text::{cut, printable},
 };
 use cicada_crds::{
     PersistentAgentStatus,
@@ -15,6 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::{
     charter,
     conditions::{self, Wanted},
+    cycle_status::{line, number},
     decide::{Ended, Step},
     gate::{self, NOT_STARTED},
     memory_status,
@@ -100,7 +100,7 @@ pub(crate) fn take_up(step: &mut Step<'_>, cycle: &CycleView, end: &CycleEnd, at
         duration: Some(seconds),
         outcome,
         result: Some(end.reason.clone()),
-        message: Some(cut(&printable(&end.message), 256)).filter(|m| !m.is_empty()),
+        message: Some(line(&end.message, 256)).filter(|m| !m.is_empty()),
     });
     // Whether messages leave says nothing about how the agent does its work.
     if !cycle.is_delivery() {
@@ -165,7 +165,7 @@ fn note_restore(step: &mut Step<'_>, cycle: &CycleView) {
 
 /// One that failed counts only if it came as far as to send: it may have been told to stop on the way.
 fn tells_what_waits(report: &CycleReport) -> bool {
-    report.result != CycleResult::Failed || report.pending.inbox + report.pending.outbox > 0
+    report.result != CycleResult::Failed || report.pending.inbox > 0 || report.pending.outbox > 0
 }
 
 /// A cycle that found its request handled, or an earlier release's that only delivers or restores, did not look at
@@ -199,10 +199,10 @@ fn take_up_report(step: &mut Step<'_>, cycle: &CycleView, report: &CycleReport, 
 
 fn ask(from: &Ask) -> AskStatus {
     AskStatus {
-        id: cut(&printable(&from.id), 64),
-        kind: cut(&printable(&from.kind), 32),
-        hash: Some(cut(&from.hash, 64)).filter(|h| !h.is_empty()),
-        summary: Some(cut(&printable(&from.summary), 80)),
+        id: line(&from.id, 64),
+        kind: line(&from.kind, 32),
+        hash: Some(line(&from.hash, 64)).filter(|h| !h.is_empty()),
+        summary: Some(line(&from.summary, 80)),
     }
 }
 
@@ -220,9 +220,9 @@ fn own_schedules(
                 .iter()
                 .find(|b| b.key == s.key && b.schedule == s.schedule && b.time_zone == s.time_zone);
             known.cloned().unwrap_or_else(|| AgentScheduleStatus {
-                key: cut(&printable(&s.key), 16),
-                schedule: cut(&printable(&s.schedule), 64),
-                time_zone: s.time_zone.clone(),
+                key: line(&s.key, 16),
+                schedule: line(&s.schedule, 64),
+                time_zone: s.time_zone.as_ref().map(|zone| line(zone, 64)),
                 since: Some(at),
                 last_slot: None,
                 last_missed: None,
@@ -261,16 +261,17 @@ fn usage(step: &Step<'_>, cycle: &CycleView, report: &CycleReport, at: Timestamp
     let day = at.to_zoned(zone).date().to_string();
     let before = step.status.usage.clone().unwrap_or_default();
     let today = before.day.as_deref() == Some(day.as_str());
-    let tokens = report.usage.input_tokens + report.usage.output_tokens;
+    let tokens = report.usage.input_tokens.saturating_add(report.usage.output_tokens);
+    let plus = |before: u64| number(before.saturating_add(tokens));
     let kept = |value: Option<u64>| if today { value.unwrap_or(0) } else { 0 };
     Some(UsageStatus {
-        tokens_today: Some(kept(before.tokens_today) + tokens),
+        tokens_today: Some(plus(kept(before.tokens_today))),
         cost_today: Some(if today { before.cost_today.unwrap_or(0.0) } else { 0.0 } + report.usage.cost),
         cycles_today: Some(
             if today { before.cycles_today.unwrap_or(0) } else { 0 }
                 + u32::from(gate::counts_towards_cycles_per_day(cycle)),
         ),
-        tokens_total: Some(before.tokens_total.unwrap_or(0) + tokens),
+        tokens_total: Some(plus(before.tokens_total.unwrap_or(0))),
         day: Some(day),
     })
 }

@@ -25,8 +25,8 @@ const MESSAGE_MAX: usize = 512;
 /// Longest name of an image.
 const IMAGE_MAX: usize = 512;
 
-/// Text of others as one line of a status: what a scheduler or an annotation says has any length.
-fn line(text: &str, max: usize) -> String {
+/// Text of others as one line of a status: what a scheduler, an annotation or a report says has any length.
+pub(crate) fn line(text: &str, max: usize) -> String {
     cut(&printable(text), max)
 }
 
@@ -79,6 +79,11 @@ pub fn running(view: &CycleView, job: &str, joined: &[CycleRef], now: Timestamp)
     status
 }
 
+/// A number that the API server can hold: its integers have a sign.
+pub(crate) fn number(n: u64) -> u64 {
+    n.min(i64::MAX.unsigned_abs())
+}
+
 /// It ended. `lead` is the cycle that took it along.
 pub fn ended(
     view: &CycleView,
@@ -98,20 +103,21 @@ pub fn ended(
         status.outcome =
             serde_json::to_value(report.outcome).ok().and_then(|v| v.as_str().map(str::to_owned));
         status.recovered = report.recovered.then_some(true);
-        status.ended_by.clone_from(&report.ended_by);
-        status.snapshot_before = report.memory.as_ref().and_then(|m| m.before.clone());
+        status.ended_by = report.ended_by.as_ref().map(|by| line(by, 32));
+        let snapshot = |name: &String| line(name, 128);
+        status.snapshot_before = report.memory.as_ref().and_then(|m| m.before.as_ref()).map(snapshot);
         // A recovered attempt starts from what an earlier one of this cycle had published.
-        let published = report.memory.as_ref().and_then(|m| m.snapshot.clone());
+        let published = report.memory.as_ref().and_then(|m| m.snapshot.as_ref()).map(snapshot);
         status.snapshot_after =
             published.filter(|s| report.recovered || Some(s) != status.snapshot_before.as_ref());
-        status.tables = report.tables.iter().take(REPORT_TABLES).map(table).collect();
+        status.tables = report.tables.iter().take(REPORT_TABLES).map(|t| line(&table(t), 160)).collect();
         status.warnings = report.warnings.iter().take(5).map(|w| line(w, 120)).collect();
         let usage = &report.usage;
         status.usage = Some(CycleUsage {
             model_calls: Some(usage.model_calls),
             tool_calls: Some(usage.tool_calls),
-            tokens: Some(usage.input_tokens + usage.output_tokens),
-            cost: Some(usage.cost),
+            tokens: Some(number(usage.input_tokens.saturating_add(usage.output_tokens))),
+            cost: Some(usage.cost).filter(|c| c.is_finite()),
             messages: Some(usage.messages),
         });
         if report.attempt > 0 {

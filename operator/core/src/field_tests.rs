@@ -134,6 +134,7 @@ fn job_with(agent: &PersistentAgent, defaults: &OperatorDefaults) -> Job {
         config: &config,
         config_sha256: &sha256,
         run_plan: "{}",
+        joined: &[],
         inline_config: None,
         name: "job".into(),
         owner: None,

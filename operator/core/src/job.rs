@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use cicada_contract::class::{EXIT_SUPERSEDED, FAIL_CODES};
 use cicada_contract::plan::{Mode, PlanConfig};
-use cicada_crds::PersistentAgentSpec;
+use cicada_crds::{PersistentAgentSpec, cycle::CycleRef};
 use k8s_openapi::api::batch::v1::{
     Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement,
     PodFailurePolicyOnPodConditionsPattern, PodFailurePolicyRule,
@@ -44,6 +44,9 @@ pub const RUN_PLAN: &str = "cicada.dev/run-plan";
 pub const CONFIG_PLAN: &str = "cicada.dev/config-plan";
 /// Annotation of a Job: SHA-256 of the config part.
 pub const CONFIG_SHA256: &str = "cicada.dev/config-sha256";
+/// Annotation of a cycle's Job: the cycles that its plan takes along beside the lead, as a JSON list of references.
+/// A Job never changes and there is one for a lead, so this says who joined, whatever a status says.
+pub const JOINED: &str = "cicada.dev/joined";
 /// Label of all children: the agent's name.
 pub const AGENT_LABEL: &str = "cicada.dev/agent";
 /// Label of Jobs and pods: UID of the cycle.
@@ -52,7 +55,9 @@ pub const CYCLE_LABEL: &str = "cicada.dev/cycle-uid";
 pub const PURPOSE_LABEL: &str = "cicada.dev/purpose";
 /// Seconds that a Job may take to start; part of its fuse.
 pub const START_TIMEOUT: u64 = 900;
-/// Job and report stay readable for a day, if the operator is down that long.
+/// Job, pod and report stay readable for a day, if the operator is down that long, or until the cycle that owns them
+/// goes by its agent's history limits. A succeeded Job is not deleted before: that would be one write more for each
+/// cycle, and its log is what people look for first.
 const TTL_AFTER_FINISHED: i32 = 86_400;
 
 /// What a Job is for.
@@ -113,6 +118,8 @@ pub struct JobInput<'a> {
     pub cycle_uid: Option<&'a str>,
     /// What it is for.
     pub purpose: Purpose,
+    /// Cycles that the plan takes along beside the lead.
+    pub joined: &'a [CycleRef],
     /// The operator's part.
     pub defaults: &'a OperatorDefaults,
 }
@@ -166,7 +173,7 @@ pub fn build_job(input: &JobInput<'_>) -> Job {
             name: Some(input.name.clone()),
             namespace: Some(input.namespace.to_owned()),
             labels: Some(job_labels),
-            annotations: Some([(CONFIG_SHA256.to_owned(), input.config_sha256.to_owned())].into()),
+            annotations: Some(annotations(input)),
             owner_references: input.owner.clone().map(|o| vec![o]),
             ..ObjectMeta::default()
         },
@@ -187,6 +194,14 @@ pub fn build_job(input: &JobInput<'_>) -> Job {
         }),
         ..Job::default()
     }
+}
+
+fn annotations(input: &JobInput<'_>) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::from([(CONFIG_SHA256.to_owned(), input.config_sha256.to_owned())]);
+    if input.purpose == Purpose::Cycle {
+        all.extend(serde_json::to_string(input.joined).ok().map(|joined| (JOINED.to_owned(), joined)));
+    }
+    all
 }
 
 /// The order matters: a drained node is never the cycle's fault, an attempt that a later one fenced

@@ -4,7 +4,6 @@
 use cicada_contract::{
     CycleReport, FailureClass,
     report::{CycleResult, MemoryReport},
-    text::{cut, printable},
 };
 use cicada_crds::status::MemoryStatus;
 use jiff::{SignedDuration, Timestamp};
@@ -12,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::{
     active::FIRST_LOOK,
     conditions::{self, Wanted},
+    cycle_status::{line, number},
     decide::{Action, Step},
     gate::{self, Gate},
     observed::{LookView, ReportJob},
@@ -77,10 +77,10 @@ fn set_memory(step: &mut Step<'_>, memory: &MemoryReport, store: Option<String>,
     let summary = memory.snapshot.as_ref().map(|_| summary(memory.size, tables.unwrap_or(0)));
     step.status.memory = Some(MemoryStatus {
         store,
-        snapshot: memory.snapshot.clone(),
-        epoch: Some(memory.epoch),
-        size: Some(memory.size),
-        archive_size: Some(memory.archive_size),
+        snapshot: memory.snapshot.as_ref().map(|name| line(name, 128)),
+        epoch: Some(number(memory.epoch)),
+        size: Some(number(memory.size)),
+        archive_size: Some(number(memory.archive_size)),
         tables,
         persisted_at: memory
             .persisted_at
@@ -89,7 +89,7 @@ fn set_memory(step: &mut Step<'_>, memory: &MemoryReport, store: Option<String>,
         checked_at: Some(at),
         looked: None,
         applied_restore: before.applied_restore,
-        seeded_from: memory.seeded_from.as_ref().map(|from| cut(&printable(from), 256)),
+        seeded_from: memory.seeded_from.as_ref().map(|from| line(from, 256)),
         summary,
     });
 }

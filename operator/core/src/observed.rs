@@ -54,6 +54,11 @@ pub struct Environment {
     pub peers: Vec<PeerView>,
 }
 
+/// The number in a resourceVersion, by which events of one object are put in order.
+pub fn version(meta: Option<&String>) -> u64 {
+    meta.and_then(|v| v.parse().ok()).unwrap_or(0)
+}
+
 /// What decisions need of an AgentCycle; small, because tens of thousands are kept in memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CycleView {
@@ -61,6 +66,8 @@ pub struct CycleView {
     pub name: String,
     /// Its UID.
     pub uid: String,
+    /// Number in its resourceVersion, which a write of its status names; 0 = not known.
+    pub version: u64,
     /// When it was made.
     pub created: Timestamp,
     /// The operator made it for this very agent.
@@ -99,6 +106,7 @@ impl CycleView {
         Self {
             name: cycle.metadata.name.clone().unwrap_or_default(),
             uid: cycle.metadata.uid.clone().unwrap_or_default(),
+            version: version(cycle.metadata.resource_version.as_ref()),
             created: cycle.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0),
             own: is_owned_by(cycle, agent_uid),
             triggers: if spec.triggers.is_empty() {
@@ -162,6 +170,8 @@ pub struct JobView {
     pub ending_since: Option<Timestamp>,
     /// Why its pod does not start, once somebody looked.
     pub waiting: Option<Waiting>,
+    /// Cycles that its plan takes along beside the lead, as it says itself; None = a Job of an earlier release.
+    pub joined: Option<Vec<CycleRef>>,
     /// How it ended.
     pub end: Option<JobEnd>,
     /// The report Job that was started for it.

@@ -17,7 +17,7 @@ use k8s_openapi::{
 };
 use kube::{ResourceExt as _, api::ObjectMeta};
 
-use super::{may_act, owner, post};
+use super::{Known, may_act, owner, post};
 use crate::{context::Context, error::Error};
 
 /// The plan's config part, as it is and as it is written, and the numbers of the Job.
@@ -35,6 +35,7 @@ struct Wanted<'a> {
     /// Of the cycle, or of the agent where there is none.
     uid: &'a str,
     purpose: Purpose,
+    joined: &'a [CycleRef],
 }
 
 impl Planned {
@@ -51,7 +52,7 @@ impl Planned {
     }
 
     fn job(&self, context: &Context, agent: &PersistentAgent, run: &PlanRun, wanted: Wanted<'_>) -> Job {
-        let Wanted { name, owner, uid, purpose } = wanted;
+        let Wanted { name, owner, uid, purpose, joined } = wanted;
         job::build_job(&JobInput {
             namespace: &agent.namespace().unwrap_or_default(),
             agent: &agent.name_any(),
@@ -67,16 +68,17 @@ impl Planned {
             owner,
             cycle_uid: Some(uid),
             purpose,
+            joined,
             defaults: &context.config.defaults,
         })
     }
 }
 
-/// Creates ConfigMap and Job of a cycle.
+/// Creates ConfigMap and Job of a cycle. Cycles that ended or went meanwhile are not in it.
 pub(super) async fn start_job(
     context: &Context,
     agent: &PersistentAgent,
-    cycles: &[CycleView],
+    known: Known<'_>,
     lead: &CycleRef,
     joined: &[CycleRef],
     purpose: Purpose,
@@ -85,8 +87,7 @@ pub(super) async fn start_job(
     let planned = Planned::of(context, agent)?;
     let mut objects = vec![];
     for reference in std::iter::once(lead).chain(joined) {
-        let view = cycles.iter().find(|c| c.uid == reference.uid);
-        if let Some(object) = object_of(context, agent, &namespace, reference, view).await? {
+        if let Some(object) = object_of(context, agent, known, reference).await? {
             objects.push(object);
         }
     }
@@ -94,6 +95,8 @@ pub(super) async fn start_job(
         return Err(Error::Conflict);
     };
     let references: Vec<&AgentCycle> = objects.iter().collect();
+    let reference = |c: &AgentCycle| CycleRef { name: c.name_any(), uid: c.uid().unwrap_or_default() };
+    let joined: Vec<CycleRef> = objects.iter().skip(1).map(reference).collect();
     let there = context.index().peers(agent, &context.config.defaults);
     let run = plan_run(agent, &references, &there, &planned.sha256);
     ensure_config_map(context, agent, &planned).await?;
@@ -105,7 +108,7 @@ pub(super) async fn start_job(
         context,
         agent,
         &run,
-        Wanted { name, owner: owner(lead_object), uid: &lead.uid, purpose },
+        Wanted { name, owner: owner(lead_object), uid: &lead.uid, purpose, joined: &joined },
     );
     create_job(context, &namespace, &job, &lead.uid).await?;
     if purpose == Purpose::Cycle {
@@ -137,20 +140,23 @@ pub(super) async fn start_look(context: &Context, agent: &PersistentAgent) -> Re
     let run = plan_run(agent, &[], &[], &planned.sha256);
     ensure_config_map(context, agent, &planned).await?;
     let name = names::look_job(&name, &uid, &store_location(&planned.config.store));
-    let wanted = Wanted { name, owner: owner(agent), uid: &uid, purpose: Purpose::Report };
+    let wanted = Wanted { name, owner: owner(agent), uid: &uid, purpose: Purpose::Report, joined: &[] };
     let job = planned.job(context, agent, &run, wanted);
     create_job(context, &namespace, &job, &uid).await
 }
 
-/// The whole cycle. One of our own is known from its view; another's is read, since it may hold texts.
+/// The whole cycle, unless it has ended or gone. One that was made in this very look is known from its view. Any
+/// other is read: it may hold texts, and another replica may have run it since the watch last told of it. That is
+/// over once the agent is ours, and a replica ends its cycles before it lets the agent go.
 async fn object_of(
     context: &Context,
     agent: &PersistentAgent,
-    namespace: &str,
+    known: Known<'_>,
     reference: &CycleRef,
-    view: Option<&CycleView>,
 ) -> Result<Option<AgentCycle>, Error> {
-    if let Some(view) = view.filter(|v| v.own) {
+    let namespace = agent.namespace().unwrap_or_default();
+    let view = known.cycles.iter().find(|c| c.uid == reference.uid);
+    if let Some(view) = view.filter(|v| v.own && known.made.contains(&v.name)) {
         let spec = cicada_crds::AgentCycleSpec {
             agent_ref: cicada_crds::cycle::AgentRef { name: agent.name_any() },
             triggers: view.triggers.clone(),
@@ -159,15 +165,19 @@ async fn object_of(
         };
         let metadata = ObjectMeta {
             name: Some(view.name.clone()),
-            namespace: Some(namespace.to_owned()),
+            namespace: Some(namespace),
             uid: Some(view.uid.clone()),
             owner_references: owner(agent).map(|o| vec![o]),
             ..ObjectMeta::default()
         };
         return Ok(Some(AgentCycle { metadata, spec, status: None }));
     }
-    let read = context.api::<AgentCycle>(namespace).get_opt(&reference.name).await?;
-    Ok(read.filter(|c| c.uid().as_ref() == Some(&reference.uid)))
+    let read = context.api::<AgentCycle>(&namespace).get_opt(&reference.name).await?;
+    let read = read.filter(|c| c.uid().as_ref() == Some(&reference.uid));
+    if let Some(read) = &read {
+        context.index().put_cycle(read, Timestamp::now());
+    }
+    Ok(read.filter(|c| !CycleView::new(c, "").is_terminal()))
 }
 
 async fn ensure_config_map(
@@ -241,7 +251,7 @@ pub(super) async fn start_delete_job(context: &Context, agent: &PersistentAgent)
     // A manifest whose sizes can't be read has a memory all the same.
     let sizes = sizes(&agent.spec).or_else(|_| sizes(&PersistentAgentSpec::default()))?;
     let name = names::delete_job(&name, &uid);
-    let wanted = Wanted { name, owner: None, uid: &uid, purpose: Purpose::Delete };
+    let wanted = Wanted { name, owner: None, uid: &uid, purpose: Purpose::Delete, joined: &[] };
     let job = Planned::new(config, sizes).job(context, agent, &run, wanted);
     // Its name has the agent's UID in it, so one that is there is ours.
     make_job(context, &namespace, &job, |_| true).await

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use cicada_operator_core::{
-    job::{AGENT_LABEL, CONFIG_SHA256, CYCLE_LABEL, PURPOSE_LABEL, Purpose},
+    job::{AGENT_LABEL, CONFIG_SHA256, CYCLE_LABEL, JOINED, PURPOSE_LABEL, Purpose},
     names,
-    observed::{JobView, Waiting},
+    observed::{JobView, Waiting, version},
     result::JobEnd,
 };
 use jiff::Timestamp;
@@ -13,7 +13,6 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt as _;
 
 use super::{Index, Key, Kind};
-use crate::stored::version;
 
 /// A Job, without its template.
 #[derive(Debug, Clone)]
@@ -201,6 +200,7 @@ fn job_entry(job: &Job) -> Option<JobEntry> {
         started: count(status.ready) + count(status.failed) + count(status.succeeded) + terminating > 0,
         ending_since: ending.or_else(|| (terminating > 0).then(Timestamp::now)),
         waiting: None,
+        joined: job.annotations().get(JOINED).and_then(|list| serde_json::from_str(list).ok()),
         end: None,
         report_job: None,
     };

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, reason = "a test program")]
 
+mod conflicts;
 mod field;
 mod holds;
 mod installations;
@@ -62,6 +63,11 @@ fn two_operators_without_a_common_lease_make_one_job_for_each_request() {
     ));
     for n in 0..8 {
         ns.kubectl(&["annotate", "pa", "a", &format!("cicada.dev/run-now={n}"), "--overwrite"]);
+        // Each operator hears of these when it does.
+        let messages: Vec<_> = (0..4)
+            .map(|m| cycle(&format!("m{n}-{m}"), "a").replace("}}", "}, message: {body: hi}}"))
+            .collect();
+        ns.apply(&messages.join("---\n"));
         until("the request is taken up", 60, || {
             (ns.get("pa", "a")["status"]["lastHandledRunNow"] == n.to_string().as_str()).then_some(())
         });
@@ -81,6 +87,30 @@ fn two_operators_without_a_common_lease_make_one_job_for_each_request() {
     let leads = cycles.iter().filter(|c| c["status"]["job"].is_string()).count();
     assert_eq!(created, leads, "one Job for each cycle that led");
     assert!(cycles.iter().all(|c| phase(c) == "Succeeded"), "{cycles:#?}");
+    each_message_is_in_the_job_that_its_cycle_names(&ns.jobs(), &cycles);
+}
+
+/// One Job has it, and that Job's cycle is the one that gave its cycle the outcome.
+fn each_message_is_in_the_job_that_its_cycle_names(jobs: &[Value], cycles: &[Value]) {
+    let messages: Vec<_> = cycles.iter().filter(|c| c["spec"]["message"].is_object()).collect();
+    assert_eq!(messages.len(), 32);
+    for cycle in messages {
+        let (uid, status) = (cycle["metadata"]["uid"].as_str().unwrap(), &cycle["status"]);
+        let plan = |job: &Value| {
+            job["spec"]["template"]["metadata"]["annotations"]["cicada.dev/run-plan"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
+        let inside: Vec<_> =
+            jobs.iter().filter(|job| plan(job).contains(&format!("\"id\":\"{uid}\""))).collect();
+        assert_eq!(inside.len(), 1, "{cycle:#?}");
+        let lead = status["lead"]["uid"].as_str().unwrap_or(uid);
+        assert_eq!(inside[0]["metadata"]["ownerReferences"][0]["uid"], lead);
+        let lead = cycles.iter().find(|c| c["metadata"]["uid"] == lead).unwrap();
+        let joined = lead["status"]["joined"].as_array().cloned().unwrap_or_default();
+        assert!(status["lead"].is_null() || joined.iter().any(|j| j["uid"] == uid), "{lead:#?}");
+    }
 }
 
 /// Two installations that watch one namespace would write over each other for ever.

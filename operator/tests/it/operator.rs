@@ -139,6 +139,17 @@ impl Operator {
         line.and_then(|value| value.parse().ok()).unwrap_or_default()
     }
 
+    /// Errors that it has counted.
+    pub fn errors(&self) -> Vec<String> {
+        let text = self.ask("/metrics");
+        text.lines().filter(|line| line.starts_with("cicada_errors_total")).map(str::to_owned).collect()
+    }
+
+    /// All that it has written to its log.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join(format!("{}.log", self.identity))).unwrap()
+    }
+
     /// It holds its Lease.
     pub fn leads(&self) -> bool {
         self.ask("/metrics").lines().any(|line| line == "cicada_leader 1")

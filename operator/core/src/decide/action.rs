@@ -93,6 +93,16 @@ pub enum Action {
     },
 }
 
+impl Action {
+    /// Name of the cycle that it makes for the agent itself.
+    pub fn creates(&self) -> Option<String> {
+        match self {
+            Self::CreateCycle { name, .. } => Some(name.clone()),
+            _ => None,
+        }
+    }
+}
+
 /// Something that people should hear of: an event on the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {

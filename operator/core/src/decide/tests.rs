@@ -22,6 +22,7 @@ mod ends;
 mod limits;
 mod memory;
 mod peers;
+mod replicas;
 mod requests;
 mod situations;
 mod slots;
@@ -296,6 +297,7 @@ fn assert_fits(kind: &str, status: &impl serde::Serialize) {
             serde_json::Value::Object(fields) => fields
                 .iter()
                 .for_each(|(name, field)| walk(&format!("{at}.{name}"), &schema["properties"][name], field)),
+            serde_json::Value::Number(n) => assert!(n.as_i64().is_some() || n.is_f64(), "{at}: {n}"),
             _ => {}
         }
     }

@@ -298,3 +298,44 @@ fn every_field_of_an_agents_status_says_what_happened() {
 fn every_field_of_a_cycles_status_says_what_happened() {
     check(1, &cycle_statuses(), &["lead.name", "lead.uid", "class", "conditions"]);
 }
+
+/// Whoever can write a pod's status can write a report. One that the API server would not take over into a status
+/// kept the agent at work for ever.
+#[test]
+fn whatever_a_report_says_the_status_is_one_that_the_schema_takes() {
+    let long = || format!("\u{1b}[2J{}", "\u{e9}".repeat(3000));
+    let mut forged = report();
+    (forged.message, forged.ended_by) = (long(), Some(long()));
+    let memory = forged.memory.as_mut().unwrap();
+    (memory.snapshot, memory.before, memory.seeded_from) = (Some(long()), Some(long()), Some(long()));
+    (memory.epoch, memory.size, memory.archive_size) = (u64::MAX, u64::MAX, u64::MAX);
+    (forged.usage.input_tokens, forged.usage.output_tokens, forged.usage.cost) =
+        (u64::MAX, u64::MAX, f64::MAX);
+    (forged.pending.inbox, forged.pending.outbox, forged.pending.failed) = (u32::MAX, u32::MAX, u32::MAX);
+    forged.tables = vec![TableChange { name: long(), ..forged.tables[0].clone() }; 300];
+    let ask = |kind: &str| Ask { id: long(), kind: kind.into(), hash: long(), summary: long() };
+    forged.asks = [vec![ask("charter"); 300], vec![ask("human"); 300]].concat();
+    forged.warnings = vec![long(); 300];
+    forged.agent_schedules =
+        vec![AgentSchedule { key: long(), schedule: long(), time_zone: Some(long()) }; 300];
+    let charter = forged.charter.as_mut().unwrap();
+    (charter.hash, charter.base) = (long(), long());
+    let mut w = World::sql("0 7 * * *", "2026-12-01T06:00:00Z");
+    w.at("2026-12-01T06:00:00Z");
+    for day in 1..4 {
+        w.at(&format!("2026-12-0{day}T07:00:00Z"));
+        let message = Some(serde_json::to_string(&forged).unwrap());
+        let end = JobEnd {
+            at: Some(w.now),
+            complete: true,
+            message,
+            image: Some(long()),
+            attempts: 1,
+            ..JobEnd::default()
+        };
+        w.job.as_mut().unwrap().end = Some(end);
+        // The world refuses a status that the API server would refuse.
+        w.settle();
+        assert!(serde_json::to_string(&w.status()).unwrap().len() < 32 * 1024);
+    }
+}
