@@ -1,6 +1,9 @@
 //! `AgentCycle`: one cycle of an agent, and the way to ask for one.
 #![allow(clippy::duplicated_attributes, reason = "each print column names the same parts")]
 
+use cicada_contract::attachment::{
+    ATTACHMENT_NAME_MAX, ATTACHMENT_SIZE_MAX, ATTACHMENT_TYPE_MAX, ATTACHMENT_URL_MAX, ATTACHMENTS_MAX,
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_derive::CustomResource;
@@ -123,6 +126,31 @@ pub struct CycleMessage {
     /// Text, at most 32 KiB.
     #[schemars(length(max = 32_768))]
     pub body: String,
+    /// Files that came with it, as its sender describes them. The files themselves are not here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = ATTACHMENTS_MAX))]
+    pub attachments: Vec<Attachment>,
+}
+
+/// A file that came with a message. Nothing of it is checked.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Attachment {
+    /// Its name.
+    #[schemars(length(min = 1, max = ATTACHMENT_NAME_MAX))]
+    pub name: String,
+    /// Media type, such as application/pdf.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = ATTACHMENT_TYPE_MAX))]
+    pub content_type: Option<String>,
+    /// Bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = ATTACHMENT_SIZE_MAX))]
+    pub size: Option<u64>,
+    /// Where it lies. The platform never fetches it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = ATTACHMENT_URL_MAX))]
+    pub url: Option<String>,
 }
 
 /// Makes an older snapshot current.

@@ -39,6 +39,10 @@ pub struct PersistentAgentStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 12), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key"]))]
     pub agent_schedules: Vec<AgentScheduleStatus>,
+    /// Until this time schedules of the agent's own start no cycle: it said so itself. At most 30 days ahead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Time>")]
+    pub agent_paused_until: Option<Timestamp>,
     /// Newest slot that started a cycle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Time>")]

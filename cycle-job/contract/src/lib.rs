@@ -8,12 +8,14 @@
 //! new one. Everything they say to each other is therefore in this one crate, carries
 //! [`plan::PLAN_VERSION`], and only ever gains optional fields.
 
+pub mod attachment;
 pub mod class;
 pub mod plan;
 pub mod report;
 pub mod resources;
 pub mod text;
 
+pub use attachment::Attachment;
 pub use class::{Ending, FailureClass};
 pub use plan::{CyclePlan, PlanConfig, PlanRun};
 pub use report::CycleReport;

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     approval::{APPROVAL_HASH_MIN, Approval, Decision},
     executor::{ContainerConfig, Executor, ModelConfig, Prices, ProvidedFile, Provider, SqlSource},
-    limits::{CharterPolicy, Limits, SelfManagement},
+    limits::{CharterPolicy, Limits, PAUSE_MAX, SelfManagement},
     memory::{MemoryConfig, OnCorrupt, Retention, SeedFrom},
     provisions::{
         AllowedHost, Channel, FileSource, Http, Inbound, McpServer, PlanContact, PlanFile, PlanPeer,

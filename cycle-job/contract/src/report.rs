@@ -64,8 +64,11 @@ pub struct CycleReport {
     /// Schedules of the agent's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agent_schedules: Vec<AgentSchedule>,
-    /// The charter in force from the next cycle on. None where the ledger was not read: then `agent_schedules` and
-    /// `asks` say nothing either.
+    /// The agent holds its own schedules back until then, seconds since the Unix epoch; None if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_paused_until: Option<i64>,
+    /// The charter in force from the next cycle on. None where the ledger was not read: then `agent_schedules`,
+    /// `agent_paused_until` and `asks` say nothing either.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub charter: Option<CharterReport>,
     /// Proposals and requests that wait for a person.
@@ -297,6 +300,7 @@ impl CycleReport {
             phases: vec![],
             sandbox: String::new(),
             agent_schedules: vec![],
+            agent_paused_until: None,
             charter: None,
             asks: vec![],
             warnings: vec![],
@@ -317,7 +321,7 @@ impl CycleReport {
     }
 
     /// JSON of at most [`REPORT_MAX_BYTES`]. Texts are cut first; then, if names are long, the last parts
-    /// of the lists go: warnings, phases, asks, tables, agent schedules. What decides (result, class,
+    /// of the lists go: warnings, phases, asks, tables; most of the message; agent schedules. What decides (result, class,
     /// snapshot, epoch, pending) always stays; the whole report is in the ledger.
     pub fn render(&self) -> String {
         let mut r = self.clone();
@@ -347,6 +351,7 @@ impl CycleReport {
                 || r.phases.pop().is_some()
                 || r.asks.pop().is_some()
                 || r.tables.pop().is_some()
+                || shorten(&mut r.message)
                 || r.agent_schedules.pop().is_some();
             if !shrunk {
                 // Only ids are left; they are ours and short. Reached by no input that a test could build.
@@ -360,6 +365,14 @@ impl CycleReport {
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
+}
+
+/// To its first words; false if that is all it is.
+fn shorten(message: &mut String) -> bool {
+    let short = cut(message, 64);
+    let is_shorter = short.len() < message.len();
+    *message = short;
+    is_shorter
 }
 
 #[cfg(test)]

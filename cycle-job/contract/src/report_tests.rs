@@ -1,5 +1,8 @@
 use super::*;
 
+/// The largest second that a time can have.
+const LATEST: i64 = 253_402_207_200;
+
 fn largest() -> CycleReport {
     let mut r = CycleReport::failed(FailureClass::SqlitePersistenceUploadFailed, "\u{1}ü\"\\".repeat(500));
     r.memory = Some(MemoryReport {
@@ -9,7 +12,7 @@ fn largest() -> CycleReport {
         size: u64::MAX,
         archive_size: u64::MAX,
         tables: Some(u32::MAX),
-        persisted_at: Some(i64::MIN),
+        persisted_at: Some(LATEST),
         adopted: true,
         counted: true,
         seeded_from: Some(format!("{}/{} {}", "n".repeat(63), "a".repeat(52), "s".repeat(60))),
@@ -32,6 +35,7 @@ fn largest() -> CycleReport {
             time_zone: Some("America/Argentina/ComodRivadavia".into()),
         })
         .collect();
+    r.agent_paused_until = Some(LATEST);
     r.charter =
         Some(CharterReport { source: CharterSource::Manifest, hash: "a".repeat(64), base: "b".repeat(64) });
     r.asks = (0..20)
@@ -55,6 +59,7 @@ fn the_largest_report_fits_the_termination_message() {
     let back = CycleReport::parse(&json).unwrap();
     assert_eq!(back.class, Some(FailureClass::SqlitePersistenceUploadFailed));
     assert_eq!(back.memory.unwrap().epoch, u64::MAX);
+    assert_eq!(back.agent_paused_until, Some(LATEST));
     assert_eq!(back.agent_schedules.len(), 12, "what the operator must act on is kept");
     assert_eq!(back.wakes.len(), PEERS_MAX, "a message that was delivered wakes its receiver");
     assert!(!json.contains('\u{1}') && !back.message.contains('\n'));

@@ -53,7 +53,7 @@ async fn put(cx: &Context, own: &AgentStore, row: &OutboxRow) -> Result<bool, St
         conversation_id: None,
         peer: Some(path(&owner.namespace, &owner.name)),
         answers: None,
-        attachments: None,
+        attachments: vec![],
         payload: Some(json!({"hops": hops(m.payload_json.as_deref())})),
         at: row.created_at,
     };
@@ -136,7 +136,7 @@ mod tests {
             conversation_id: None,
             peer: Some("shop/writer".into()),
             answers: None,
-            attachments: None,
+            attachments: vec![],
             payload: None,
             at: Timestamp::UNIX_EPOCH,
         }

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use cicada_contract::FailureClass;
+use cicada_contract::attachment::Attachment;
 use cicada_contract::plan::{PEER_CHANNEL, PlanMessage};
 use cicada_memory::ledger::{BeginCycle, HumanAnswer, IncomingMessage, OutboxState};
 use cicada_memory::{LedgerWorker, MemoryWorker, WorkerError};
@@ -155,11 +156,16 @@ fn sort(
         peer_agent,
         subject: message.subject,
         body: message.body,
-        attachments_json: message.attachments.map(|a| a.to_string()),
+        attachments_json: json(&message.attachments),
         payload_json: message.payload.map(|p| p.to_string()),
         at: message.at,
         cycle: cx.plan.run.cycle.name.clone(),
     });
+}
+
+/// As the ledger and `__messages` have them.
+fn json(attachments: &[Attachment]) -> Option<String> {
+    (!attachments.is_empty()).then(|| serde_json::to_string(attachments).unwrap_or_default())
 }
 
 fn from_plan(cx: &Context, message: &PlanMessage) -> IncomingMessage {
@@ -175,7 +181,7 @@ fn from_plan(cx: &Context, message: &PlanMessage) -> IncomingMessage {
         peer_agent: None,
         subject: message.subject.clone(),
         body: message.body.clone(),
-        attachments_json: None,
+        attachments_json: json(&message.attachments),
         payload_json: None,
         at: message.at,
         cycle: cx.plan.run.cycle.name.clone(),

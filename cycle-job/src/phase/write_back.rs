@@ -4,6 +4,7 @@ use cicada_contract::CycleReport;
 use cicada_contract::FailureClass;
 use cicada_contract::report::{AgentSchedule, Ask, CharterReport};
 use cicada_memory::{LedgerWorker, MemoryWorker, MountEdit, WorkerError};
+use jiff::Timestamp;
 use tokio::task::block_in_place;
 
 use crate::context::Context;
@@ -26,6 +27,8 @@ pub struct Notes {
     pub(crate) warnings: Vec<String>,
     /// Schedules of the agent's own.
     pub(crate) agent_schedules: Vec<AgentSchedule>,
+    /// The agent holds them back until then.
+    pub(crate) paused_until: Option<Timestamp>,
     /// What waits for a person.
     pub(crate) asks: Vec<Ask>,
     /// The charter in force.
@@ -36,6 +39,7 @@ impl Notes {
     /// Puts what the ledger says into a report; warnings of the work itself stay.
     pub(crate) fn put_into(self, report: &mut CycleReport) {
         report.agent_schedules = self.agent_schedules;
+        report.agent_paused_until = self.paused_until.map(Timestamp::as_second);
         report.asks = self.asks;
         report.charter = self.charter;
         report.warnings.extend(self.warnings);
@@ -73,6 +77,7 @@ fn apply(cx: &Context, ledger: &mut LedgerWorker, edits: &[MountEdit]) -> Result
     Ok(Notes {
         warnings: [done.conflicts, done.refused].concat(),
         agent_schedules: done.schedules,
+        paused_until: done.paused_until,
         asks: done.asks,
         charter: done.charter,
     })

@@ -2,6 +2,7 @@
 //! that took it in.
 
 use bytes::Bytes;
+use cicada_contract::attachment::{Attachment, attachments_problem};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -49,9 +50,9 @@ pub struct InboxMessage {
     /// Id of the human request that it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<String>,
-    /// Names, types and sizes of attachments.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attachments: Option<serde_json::Value>,
+    /// Files that came with it: names, types and sizes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
     /// The channel's own data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<serde_json::Value>,
@@ -152,6 +153,9 @@ impl AgentStore {
         }
         if message.hash() != entry.hash {
             return Err(poison("its name does not belong to its channel and id".into()));
+        }
+        if let Some(problem) = attachments_problem(&message.attachments) {
+            return Err(poison(problem));
         }
         Ok(message)
     }

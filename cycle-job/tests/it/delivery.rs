@@ -147,6 +147,7 @@ async fn a_delivery_leaves_new_messages_new() {
         from: "sales@example.org".into(),
         subject: None,
         body: "hello".into(),
+        attachments: vec![],
         at: jiff::Timestamp::now(),
     }];
     // A cycle that failed takes nothing in; one that was interrupted leaves what it took in new.

@@ -38,7 +38,7 @@ async fn put(agent: &Agent, id: &str) -> String {
         conversation_id: None,
         peer: None,
         answers: None,
-        attachments: None,
+        attachments: vec![],
         payload: None,
         at: jiff::Timestamp::now(),
     };

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, reason = "a test program")]
 
 mod agent;
+mod attachments;
 mod container;
 mod damage;
 mod delete;

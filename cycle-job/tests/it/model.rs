@@ -264,6 +264,7 @@ async fn sigterm_keeps_committed_batches_and_the_next_attempt_goes_on() {
         from: "eve".into(),
         subject: None,
         body: "hello from a stranger".into(),
+        attachments: vec![],
         at: "2026-12-01T00:00:00Z".parse().unwrap(),
     }];
     let child = agent.start(&run);
@@ -308,11 +309,15 @@ async fn what_lies_far_back_is_summarised_and_its_sources_stay() {
 /// restores takes it away from the operator.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_schedule_of_its_own_brings_its_instruction_and_stays() {
-    let plan = "INSERT INTO __agent_schedules (schedule_key, schedule, instruction) VALUES ('weekly', '0 9 * * 1', 'Count the tea.')";
+    let plan = "INSERT INTO __agent_schedules (schedule_key, schedule, instruction) VALUES ('weekly', '0 9 * * 1', 'Count the tea.'); \
+                UPDATE __agent_config SET paused_until = strftime('%FT%TZ', 'now', '+2 days')";
     let told = Turn { expect: vec!["Count the tea.".into()], ..turn(vec![finish("done")]) };
-    let server = server(vec![vec![turn(vec![sql(plan)]), turn(vec![finish("done")])], vec![told]]).await;
+    let may = Turn { expect: vec!["SET paused_until = ".into()], ..turn(vec![sql(plan)]) };
+    let server = server(vec![vec![may, turn(vec![finish("done")])], vec![told]]).await;
     let mut agent = Agent::with_model(Provider::OpenAICompatible, &server.url);
-    assert_eq!(agent.cycle().await.agent_schedules[0].key, "weekly", "{}", agent.log());
+    let report = agent.cycle().await;
+    assert_eq!(report.agent_schedules[0].key, "weekly", "{}", agent.log());
+    assert!(report.agent_paused_until.is_some(), "{report:?}");
     let first = agent.current().await;
     let mut run = agent.next_run();
     run.triggers[0].kind = TriggerKind::Schedule;
@@ -323,6 +328,7 @@ async fn a_schedule_of_its_own_brings_its_instruction_and_stays() {
     for mode in [Mode::Delivery, Mode::Restore { snapshot: first }] {
         let report = agent.job(mode).await;
         assert_eq!((report.result, report.agent_schedules.len()), (CycleResult::Done, 1), "{report:?}");
+        assert!(report.agent_paused_until.is_some(), "{report:?}");
         assert_eq!(report.charter.unwrap().source, CharterSource::Manifest);
     }
 }

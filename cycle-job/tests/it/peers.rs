@@ -254,7 +254,7 @@ fn from_peer(hops: Value) -> InboxMessage {
         conversation_id: None,
         peer: Some("shop/price-watch".into()),
         answers: None,
-        attachments: None,
+        attachments: vec![],
         payload: Some(json!({"hops": hops})),
         at: jiff::Timestamp::now(),
     }

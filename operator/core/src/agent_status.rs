@@ -19,6 +19,7 @@ use crate::{
     gate::{self, NOT_STARTED},
     memory_status,
     observed::CycleView,
+    pause,
     result::CycleEnd,
     spec::day_zone,
 };
@@ -179,6 +180,7 @@ fn take_up_report(step: &mut Step<'_>, cycle: &CycleView, report: &CycleReport, 
     memory_status::take_up(step, report, at);
     if tells_of_the_agent(cycle, report) {
         step.status.agent_schedules = own_schedules(&step.status.agent_schedules, report, at);
+        pause::take_up(step, report, at);
         let (proposals, questions): (Vec<&Ask>, Vec<&Ask>) =
             report.asks.iter().partition(|a| a.kind != "human");
         step.status.proposals = proposals.into_iter().take(10).map(ask).collect();

@@ -384,7 +384,10 @@ fn every_field_of_a_cycle_has_an_effect() {
     let cycle = json!({
         "triggers": [{"type": "Schedule", "schedule": "s", "slot": "2027-01-01T00:00:00Z", "token": "t"}],
         "instruction": "i",
-        "message": {"channel": "c", "from": "f", "subject": "s", "body": "b"},
+        "message": {
+            "channel": "c", "from": "f", "subject": "s", "body": "b",
+            "attachments": [{"name": "n", "contentType": "t", "size": 1, "url": "u"}],
+        },
     });
     let agent = json!({"metadata": {"name": "a", "namespace": "n", "uid": "u"}, "spec": manifests()[1]});
     let agent: PersistentAgent = serde_json::from_value(agent).unwrap();

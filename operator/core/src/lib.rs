@@ -22,6 +22,7 @@ pub mod job;
 mod memory_status;
 pub mod names;
 pub mod observed;
+mod pause;
 pub mod peers;
 pub mod plan;
 pub mod reasons;

@@ -101,8 +101,7 @@ impl CycleView {
     pub fn new(cycle: &AgentCycle, agent_uid: &str) -> Self {
         let status = cycle.status.clone().unwrap_or_default();
         let spec = &cycle.spec;
-        let message =
-            spec.message.as_ref().map_or(0, |m| m.body.len() + m.subject.as_ref().map_or(0, String::len));
+        let message = spec.message.as_ref().map_or(0, crate::plan::message_bytes);
         Self {
             name: cycle.metadata.name.clone().unwrap_or_default(),
             uid: cycle.metadata.uid.clone().unwrap_or_default(),

@@ -17,6 +17,7 @@ use cicada_crds::{
 };
 
 use self::provisions::{agent_secret, channels, contact, file, http, mcp_server, peers, skill};
+pub(crate) use self::run::message_bytes;
 pub use self::{
     location::{store_config, store_location, store_secret},
     references::{config_map_names, secret_names},

@@ -1,5 +1,7 @@
 //! The manifests of a folder: what `kubectl apply -f DIR` would send, read without a cluster.
 
+mod schema;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -10,6 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use self::schema::check_schema;
 use crate::exit::Missing;
 use crate::local::DEFAULT_NAMESPACE;
 use crate::names;
@@ -188,74 +191,6 @@ fn unique<K: kube::ResourceExt>(known: &[K], object: &K) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses what the generated schema does not have, as an API server with strict validation would: serde alone
-/// drops unknown fields in silence, and names no place.
-fn check_schema(document: &Value, schema: &Value) -> anyhow::Result<()> {
-    let mut wrong = vec![];
-    match document.get("spec") {
-        Some(spec) => walk(spec, schema, "spec", &mut wrong),
-        None => wrong.push("spec is missing".to_owned()),
-    }
-    if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("; ")) }
-}
-
-fn walk(value: &Value, schema: &Value, path: &str, wrong: &mut Vec<String>) {
-    if let Some(problem) = problem(value, schema) {
-        wrong.push(format!("{path} {problem}"));
-        return;
-    }
-    match value {
-        Value::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
-                walk(item, schema.get("items").unwrap_or(&Value::Null), &format!("{path}[{index}]"), wrong);
-            }
-        }
-        Value::Object(fields) => {
-            let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
-            let missing = required.filter_map(Value::as_str).filter(|name| !fields.contains_key(*name));
-            wrong.extend(missing.map(|name| format!("{path}.{name} is missing")));
-            let Some(known) = schema.get("properties").and_then(Value::as_object) else { return };
-            for (name, field) in fields {
-                match known.get(name) {
-                    Some(inner) => walk(field, inner, &format!("{path}.{name}"), wrong),
-                    None => wrong.push(format!(
-                        "unknown field {path}.{name}{}",
-                        did_you_mean(name, &known.keys().cloned().collect::<Vec<_>>())
-                    )),
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
-/// What is wrong with one value, whatever is in it.
-fn problem(value: &Value, schema: &Value) -> Option<String> {
-    let (wanted, fits) = match schema.get("type").and_then(Value::as_str)? {
-        "string" => ("a text (quote it)", value.is_string()),
-        "integer" => ("a whole number", value.is_i64() || value.is_u64()),
-        "number" => ("a number", value.is_number()),
-        "boolean" => ("true or false", value.is_boolean()),
-        "array" => ("a list", value.is_array()),
-        "object" => ("an object", value.is_object()),
-        _ => return None,
-    };
-    // Left empty, which means that it is not set.
-    if value.is_null() {
-        return None;
-    }
-    if !fits {
-        return Some(format!("must be {wanted}"));
-    }
-    let choices = schema.get("enum").and_then(Value::as_array)?;
-    if choices.contains(value) {
-        return None;
-    }
-    let choices: Vec<String> = choices.iter().filter_map(|c| c.as_str().map(str::to_owned)).collect();
-    let near = did_you_mean(value.as_str().unwrap_or_default(), &choices);
-    Some(format!("is {value}: {} are possible{near}", choices.join(", ")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -333,6 +268,10 @@ mod tests {
             (edit("PersistentAgent", "PersistentAgents"), "(did you mean PersistentAgent?)"),
             (edit("v1alpha1", "v1"), "write cicada.dev/v1alpha1"),
             (edit("executor:", "executer:"), "(did you mean executor?)"),
+            // Which an API server refuses as well.
+            (edit("charter: c", "runToken: ''"), "spec.runToken has 0 characters, at least 1"),
+            (edit("charter: c", "backoffLimit: 10"), "spec.backoffLimit is 10, at most 9"),
+            (edit("charter: c", "backoffLimit: -1"), "spec.backoffLimit is -1, at least 0"),
         ] {
             let error = format!("{:#}", read(&[("a.yaml", &text)]).unwrap_err());
             assert!(error.contains(words), "{words}: {error}");

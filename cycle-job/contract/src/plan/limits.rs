@@ -1,6 +1,10 @@
 //! Bounds of a cycle and a day, and what the agent may change about itself.
 
+use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
+
+/// Longest time for which an agent can hold its own schedules back: one that forgets about it comes to itself again.
+pub const PAUSE_MAX: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// Bounds of one cycle and one day. 0 = none, but `timeout` is never 0.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

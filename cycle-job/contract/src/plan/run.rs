@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::Approval;
+use crate::attachment::Attachment;
 
 /// What belongs to one cycle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -177,6 +178,9 @@ pub struct PlanMessage {
     pub subject: Option<String>,
     /// Text.
     pub body: String,
+    /// Files that came with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
     /// When it was written.
     pub at: Timestamp,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cicada_contract::PlanConfig;
 use cicada_contract::report::CharterSource;
 use cicada_contract::text::{cut, sha256_hex};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, params};
 
 use super::FileEntry;
@@ -280,6 +280,16 @@ pub(crate) fn charter_in_force(
     Ok((config.charter.clone(), CharterSource::Manifest))
 }
 
+/// The agent holds its own schedules back until then: what its manifest allows, and no time that has passed.
+pub(crate) fn paused_until(
+    c: &Connection,
+    config: &PlanConfig,
+    now: Timestamp,
+) -> Result<Option<Timestamp>, Fault> {
+    let until = meta(c, "paused_until")?.as_deref().and_then(rules::parse_time);
+    Ok(until.filter(|until| config.self_management.schedules && *until > now))
+}
+
 pub(crate) fn config(source: &Source<'_>) -> Result<Vec<Row>, Fault> {
     let c = source.connection;
     Ok(vec![vec![
@@ -315,9 +325,12 @@ pub(crate) fn schedules(source: &Source<'_>) -> Result<Vec<Row>, Fault> {
         .collect();
     for row in &mut rows {
         if row[9].is_null() {
-            row[9] = next_run(row, source).map(|t| t.to_string()).into();
+            row[9] = next_run(row, source, source.now).map(|t| t.to_string()).into();
         }
     }
+    // A slot at the end of the pause itself counts.
+    let pause = paused_until(source.connection, source.config, source.now)?;
+    let after = pause.map_or(source.now, |until| until - SignedDuration::from_secs(1));
     let own = query(
         source.connection,
         "SELECT schedule_key, name, kind, schedule, timezone, run_at, instruction, enabled, 'agent', NULL, last_fired_at \
@@ -329,21 +342,21 @@ pub(crate) fn schedules(source: &Source<'_>) -> Result<Vec<Row>, Fault> {
         if rows.iter().any(|r| r[0] == row[0]) {
             continue;
         }
-        row[9] = next_run(&row, source).map(|t| t.to_string()).into();
+        row[9] = next_run(&row, source, after).map(|t| t.to_string()).into();
         rows.push(row);
     }
     Ok(rows)
 }
 
-fn next_run(row: &Row, source: &Source<'_>) -> Option<Timestamp> {
+fn next_run(row: &Row, source: &Source<'_>, after: Timestamp) -> Option<Timestamp> {
     if row[7] != Value::Int(1) {
         return None;
     }
     match row[5].as_str() {
-        Some(at) if row[2].as_str() == Some("once") => rules::parse_time(at).filter(|t| *t > source.now),
+        Some(at) if row[2].as_str() == Some("once") => rules::parse_time(at).filter(|t| *t > after),
         _ => {
             let zone = row[4].as_str().unwrap_or(&source.config.limits.time_zone);
-            rules::next_run(row[3].as_str()?, zone, source.now)
+            rules::next_run(row[3].as_str()?, zone, after)
         }
     }
 }

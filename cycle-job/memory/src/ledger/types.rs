@@ -292,6 +292,8 @@ pub struct WriteBackReport {
     pub refused: Vec<String>,
     /// Enabled schedules of the agent's own, as they now are.
     pub schedules: Vec<AgentSchedule>,
+    /// The agent holds them back until then.
+    pub paused_until: Option<Timestamp>,
     /// What waits for a person.
     pub asks: Vec<Ask>,
     /// The charter in force from now on; None only before the ledger was asked.

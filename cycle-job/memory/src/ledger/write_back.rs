@@ -7,11 +7,11 @@ use cicada_contract::text::cut;
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
 
-use super::load::Source;
+use super::load::{self, Source};
 use super::schema::set_meta;
 use super::{WriteBackReport, cycle, proposals};
 use crate::mounts::diff::{self, Keyed};
-use crate::mounts::{Edit, MOUNTS, Mount, MountEdit, rules};
+use crate::mounts::{Edit, MOUNTS, Mount, MountEdit, MountPolicy, rules};
 use crate::protocol::Fault;
 use crate::value::{Row, Value};
 
@@ -37,6 +37,17 @@ impl Target<'_> {
     pub(crate) fn text(&self, row: &Row, column: &str) -> Option<String> {
         let value = row.get(self.mount.column(column)?)?;
         (!value.is_null()).then(|| value.display())
+    }
+
+    /// The rules that the edits were made under, to check them once more: they come from a process that runs what
+    /// the agent writes.
+    fn policy(&self) -> MountPolicy {
+        MountPolicy {
+            self_management: self.config.self_management.clone(),
+            time_zone: self.config.limits.time_zone.clone(),
+            now: Some(self.now),
+            rejected_cards: vec![],
+        }
     }
 
     pub(crate) fn int(&self, row: &Row, column: &str) -> i64 {
@@ -74,6 +85,7 @@ pub(crate) fn apply(
     }
     let overview = cycle::overview(connection, now, &config.limits.time_zone)?;
     report.schedules = overview.schedules;
+    report.paused_until = load::paused_until(connection, config, now)?;
     report.asks = overview.asks;
     report.charter = Some(proposals::charter(connection, config)?);
     Ok(report)
@@ -134,6 +146,16 @@ pub(crate) fn config(
     let c = target.connection;
     for judged in edits {
         let (Some(before), Some(after)) = (&judged.edit.before, &judged.edit.after) else { continue };
+        let row = |of: &Row| rules::ConfigRow {
+            charter: target.text(of, "charter"),
+            description: target.text(of, "short_description"),
+            paused_until: target.text(of, "paused_until"),
+        };
+        if let Some(problem) = rules::config_problem(&row(before), &row(after), &target.policy(), target.now)
+        {
+            report.refused.push(format!("__agent_config: nothing was changed: {problem}"));
+            continue;
+        }
         for field in ["short_description", "paused_until"] {
             let (old, new) = (target.text(before, field), target.text(after, field));
             if old != new {
@@ -155,9 +177,8 @@ pub(crate) fn config(
 fn change_charter(target: &Target<'_>, charter: &str, report: &mut WriteBackReport) -> Result<(), Fault> {
     let c = target.connection;
     match target.config.self_management.charter {
-        CharterPolicy::Deny => {
-            report.refused.push("charter: the manifest denies changes by the agent".into())
-        }
+        // Refused above.
+        CharterPolicy::Deny => {}
         CharterPolicy::Apply => {
             proposals::put_in_force(c, target.config, charter, proposals::AGENT, target.cycle, target.now)?;
             report.applied += 1;
@@ -211,12 +232,7 @@ pub(crate) fn schedules(
 }
 
 fn schedules_problem(target: &Target<'_>, edits: &[Judged]) -> Result<Option<String>, Fault> {
-    let policy = crate::mounts::MountPolicy {
-        self_management: target.config.self_management.clone(),
-        time_zone: target.config.limits.time_zone.clone(),
-        now: Some(target.now),
-        rejected_cards: vec![],
-    };
+    let policy = target.policy();
     let mut enabled: std::collections::BTreeSet<String> = target
         .connection
         .prepare("SELECT schedule_key FROM schedules WHERE enabled")?

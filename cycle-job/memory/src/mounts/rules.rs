@@ -5,6 +5,7 @@
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use cicada_contract::plan::PAUSE_MAX;
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 use jiff::Timestamp;
@@ -135,16 +136,23 @@ fn recurring_problem(cron: &str, time_zone: &str, policy: &MountPolicy, now: Tim
     })
 }
 
+/// The configuration as it is, or would be written.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct ConfigRow {
+    pub(crate) charter: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) paused_until: Option<String>,
+}
+
 /// What is wrong with an edit of the configuration.
 pub(crate) fn config_problem(
-    old_charter: &str,
-    charter: Option<&str>,
-    description: Option<&str>,
-    paused_until: Option<&str>,
+    old: &ConfigRow,
+    new: &ConfigRow,
     policy: &MountPolicy,
+    now: Timestamp,
 ) -> Option<String> {
-    let Some(charter) = charter else { return Some("charter can't be NULL".into()) };
-    if charter != old_charter && policy.charter_denied() {
+    let Some(charter) = &new.charter else { return Some("charter can't be NULL".into()) };
+    if new.charter != old.charter && policy.charter_denied() {
         return Some("the charter can't be changed: the manifest denies it (selfManagement.charter)".into());
     }
     if charter.len() > CHARTER_MAX {
@@ -153,10 +161,31 @@ pub(crate) fn config_problem(
     if charter.trim().is_empty() {
         return Some("charter can't be empty".into());
     }
-    if paused_until.is_some_and(|t| parse_time(t).is_none()) {
-        return Some("paused_until is no time: write it as '2027-01-31T08:00:00Z'".into());
+    // What stood there before says nothing about this edit.
+    let pause = new.paused_until.as_deref().filter(|_| new.paused_until != old.paused_until);
+    pause
+        .and_then(|until| pause_problem(until, policy, now))
+        .or_else(|| too_long("short_description", new.description.as_deref(), 500))
+}
+
+fn pause_problem(until: &str, policy: &MountPolicy, now: Timestamp) -> Option<String> {
+    if !policy.self_management.schedules {
+        return Some(
+            "paused_until holds back schedules of your own, and the manifest allows none (selfManagement.schedules)"
+                .into(),
+        );
     }
-    too_long("short_description", description, 500)
+    let Some(until) = parse_time(until) else {
+        return Some("paused_until is no time: write it as '2027-01-31T08:00:00Z'".into());
+    };
+    let latest = now + PAUSE_MAX;
+    (until > latest).then(|| {
+        let days = PAUSE_MAX.as_hours() / 24;
+        format!(
+            "paused_until lies more than {days} days ahead: the latest is '{}'",
+            latest.strftime("%FT%TZ")
+        )
+    })
 }
 
 /// What is wrong with a skill.
@@ -271,18 +300,13 @@ pub(crate) fn register(connection: &Connection, policy: &SharedPolicy) -> rusqli
             })
         }
     })?;
-    connection.create_scalar_function("cicada_config_problem", 4, flags, {
+    connection.create_scalar_function("cicada_config_problem", 5, flags, {
         let own = Arc::clone(&own);
         move |c| {
-            let (charter, description, paused) = (text(c, 1), text(c, 2), text(c, 3));
-            let old = text(c, 0).unwrap_or_default();
-            Ok(config_problem(
-                &old,
-                charter.as_deref(),
-                description.as_deref(),
-                paused.as_deref(),
-                &current(&own),
-            ))
+            let old = ConfigRow { charter: text(c, 0), paused_until: text(c, 1), ..ConfigRow::default() };
+            let new = ConfigRow { charter: text(c, 2), description: text(c, 3), paused_until: text(c, 4) };
+            let policy = current(&own);
+            Ok(config_problem(&old, &new, &policy, policy.now.unwrap_or_default()))
         }
     })?;
     connection.create_scalar_function("cicada_schedule_problem", 7, flags, {

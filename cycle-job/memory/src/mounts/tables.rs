@@ -70,10 +70,10 @@ pub const MOUNTS: &[Mount] = &[
             ("paused_until", TEXT), ("updated_at", TEXT),
         ],
         key: "id",
-        note: "built-in, ephemeral (changes apply under the charter policy)",
+        note: "built-in, ephemeral (changes apply under the charter policy; until paused_until your own schedules rest)",
         edit: Edit::Editable { insert: false, update: &["charter", "short_description", "paused_until"], delete: false },
         checks: &[
-            check("UPDATE", "cicada_config_problem(OLD.charter, NEW.charter, NEW.short_description, NEW.paused_until) IS NOT NULL", "cicada_config_problem(OLD.charter, NEW.charter, NEW.short_description, NEW.paused_until)"),
+            check("UPDATE", CONFIG_WRONG, CONFIG_PROBLEM),
         ],
         untrusted: &[],
         load: Loader::Rows(load::config),
@@ -176,6 +176,8 @@ pub const MOUNTS: &[Mount] = &[
     },
 ];
 
+const CONFIG_WRONG: &str = "cicada_config_problem(OLD.charter, OLD.paused_until, NEW.charter, NEW.short_description, NEW.paused_until) IS NOT NULL";
+const CONFIG_PROBLEM: &str = "cicada_config_problem(OLD.charter, OLD.paused_until, NEW.charter, NEW.short_description, NEW.paused_until)";
 // REPLACE removes the old row without asking the DELETE check.
 const SCHEDULE_OF_MANIFEST: &str = "EXISTS (SELECT 1 FROM __agent_schedules WHERE schedule_key IS NEW.schedule_key AND source IS NOT 'agent')";
 const SCHEDULE_WRONG: &str = "cicada_schedule_problem(NEW.schedule_key, NEW.kind, NEW.schedule, NEW.timezone, NEW.run_at, NEW.instruction, NEW.name) IS NOT NULL";

@@ -6,6 +6,7 @@ use cicada_contract::report::CharterSource;
 use cicada_contract::text::sha256_hex;
 use cicada_memory::ledger::BeginCycle;
 use cicada_memory::{LedgerWorker, Mounts, Value};
+use jiff::{SignedDuration, Timestamp};
 
 use crate::faults::{mounted, ok};
 use crate::ledger::place_memory;
@@ -185,4 +186,69 @@ fn an_agent_sees_when_its_own_schedule_woke_it_and_when_each_will() {
     let rows = mounts.rows("__agent_schedules");
     assert_eq!((&rows[0][0], rows[0][9].is_null()), (&"morning".into(), false));
     assert_eq!((&rows[1][0], &rows[1][10]), (&"weekly".into(), &"2026-12-07T09:00:00Z".into()));
+}
+
+/// Value of a column of the only row of `__agent_config`.
+fn paused(ledger: &mut LedgerWorker) -> Value {
+    ledger.load_mounts(&config(), &[], now()).unwrap().rows("__agent_config")[0][3].clone()
+}
+
+#[test]
+fn an_agent_rests_within_a_month_and_only_where_it_may_have_schedules() {
+    let place = Place::new();
+    let (mut ledger, mut memory, _) = mounted(&place);
+    let after = |days: i64| now() + SignedDuration::from_hours(24 * days);
+    let (until, far) = (after(2), after(31));
+    let plan = format!(
+        "INSERT INTO __agent_schedules (schedule_key, kind, schedule, run_at) VALUES ('daily', 'recurring', '0 12 * * *', NULL), \
+         ('late', 'once', NULL, '{}'), ('soon', 'once', NULL, '{}')",
+        after(5),
+        after(1)
+    );
+    ok(&mut memory, &plan);
+    let set = |until: Timestamp| format!("UPDATE __agent_config SET paused_until = '{until}'");
+    let told = memory.batch(&set(far)).unwrap().text;
+    assert!(told.contains("more than 30 days ahead: the latest is '"), "{told}");
+    ok(&mut memory, &set(until));
+    let edits = memory.edits();
+    let report = ledger.apply_edits(&edits, &config(), "c1", now()).unwrap();
+    assert_eq!((report.paused_until, report.refused), (Some(until), vec![]));
+    // After an answer that was lost the same is asked for again.
+    let again = ledger.apply_edits(&edits, &config(), "c1", now()).unwrap();
+    assert_eq!((again.paused_until, again.conflicts), (Some(until), Vec::<String>::new()));
+    let next: Vec<String> = ledger
+        .load_mounts(&config(), &[], now())
+        .unwrap()
+        .rows("__agent_schedules")
+        .iter()
+        .map(|row| row[9].display())
+        .collect();
+    assert_eq!(next, [until.to_string(), after(5).to_string(), Value::Null.display()], "'soon' is skipped");
+
+    // The manifest takes it away, and the time passes.
+    let none = cicada_contract::plan::SelfManagement { schedules: false, ..Default::default() };
+    let without = PlanConfig { self_management: none, ..config() };
+    assert_eq!(ledger.apply_edits(&[], &without, "c2", now()).unwrap().paused_until, None);
+    let later = until + SignedDuration::from_secs(1);
+    assert_eq!(ledger.apply_edits(&[], &config(), "c2", later).unwrap().paused_until, None);
+    let (_place, mut denied) = place_memory(&ledger.load_mounts(&without, &[], now()).unwrap());
+    let told = denied.batch(&set(until + SignedDuration::from_hours(1))).unwrap().text;
+    assert!(told.contains("the manifest allows none (selfManagement.schedules)"), "{told}");
+    ok(&mut denied, "UPDATE __agent_config SET short_description = 'still mine'");
+    ok(&mut denied, "UPDATE __agent_config SET paused_until = NULL");
+    ledger.apply_edits(&denied.edits(), &without, "c3", now()).unwrap();
+    assert_eq!(paused(&mut ledger), Value::Null, "an end is always allowed");
+}
+
+/// Edits come from a process that runs what the agent writes: the mount's checks are not the only ones.
+#[test]
+fn a_rest_beyond_the_bound_is_refused_by_the_ledger_as_well() {
+    let place = Place::new();
+    let (mut ledger, mut memory, _) = mounted(&place);
+    ok(&mut memory, "UPDATE __agent_config SET paused_until = '2026-12-03'");
+    let mut edits = memory.edits();
+    edits[0].after.as_mut().unwrap()[3] = "2126-01-01T00:00:00Z".into();
+    let report = ledger.apply_edits(&edits, &config(), "c1", now()).unwrap();
+    assert!(report.refused[0].contains("more than 30 days ahead"), "{report:?}");
+    assert_eq!((report.paused_until, paused(&mut ledger)), (None, Value::Null));
 }

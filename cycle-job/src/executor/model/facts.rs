@@ -109,7 +109,7 @@ fn messages(ledger: &mut LedgerWorker, mounts: &Mounts) -> Result<Vec<NewMessage
         .filter(|r| r.flag("may_instruct"))
         .map(|r| (r.text("channel"), normalised(&r.text("normalized_address"))))
         .collect();
-    let sql = "SELECT message_id, channel, from_address, peer_agent, subject, body, timestamp FROM messages \
+    let sql = "SELECT message_id, channel, from_address, peer_agent, subject, body, attachments_json, timestamp FROM messages \
                WHERE direction = 'in' AND NOT handled ORDER BY seq";
     let new = ledger.query(sql, MESSAGES)?;
     let message = |row| {
@@ -124,6 +124,7 @@ fn messages(ledger: &mut LedgerWorker, mounts: &Mounts) -> Result<Vec<NewMessage
             from,
             subject: column(&new, row, "subject"),
             body: text("body"),
+            attachments: serde_json::from_str(&text("attachments_json")).unwrap_or_default(),
             at: text("timestamp"),
             is_peer,
             may_instruct,

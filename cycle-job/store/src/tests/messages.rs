@@ -1,6 +1,6 @@
 //! Inbox, outbox, files, blobs, spend: each write that dies before, after, or unheard.
 
-use cicada_contract::{plan::CycleIdentity, report::Usage};
+use cicada_contract::{Attachment, plan::CycleIdentity, report::Usage};
 
 use super::cycles::{Bench, now};
 use crate::{
@@ -21,7 +21,7 @@ fn message(channel: &str, id: &str) -> InboxMessage {
         conversation_id: None,
         peer: None,
         answers: None,
-        attachments: None,
+        attachments: vec![],
         payload: None,
         at: now(),
     }
@@ -66,6 +66,9 @@ async fn poison_goes_to_quarantine_byte_for_byte() {
     let good = message("mail", "1");
     let later = serde_json::to_vec(&InboxMessage { version: 2, ..message("mail", "2") }).unwrap();
     let moved = serde_json::to_vec(&message("mail", "3")).unwrap();
+    let attachment = |name: String| Attachment { name, ..Attachment::default() };
+    let attached = InboxMessage { attachments: vec![attachment("n".repeat(256))], ..message("mail", "4") };
+    let attached_hash = attached.hash();
     let huge = vec![b'x'; usize::try_from(INBOX_MAX_BYTES).unwrap() + 1];
     let hash = message("mail", "2").hash();
     for (name, bytes) in [
@@ -73,6 +76,7 @@ async fn poison_goes_to_quarantine_byte_for_byte() {
         ("binary.json", vec![0xff, 0, 7]),
         ("huge.json", huge),
         (&*format!("{hash}.json"), later),
+        (&*format!("{attached_hash}.json"), serde_json::to_vec(&attached).unwrap()),
         ("other-name.json", moved),
     ] {
         store

@@ -12,6 +12,7 @@ use crate::{
     due::{self, Parsed, Skipped},
     gate, names,
     observed::CycleView,
+    pause,
 };
 
 /// Reason of the event that tells of skipped slots; CronJob's word.
@@ -109,7 +110,9 @@ impl Step<'_> {
         open: Option<Timestamp>,
         at: due::Circumstances,
     ) -> Option<Timestamp> {
-        let (schedule, parsed, before) = due::own(own)?;
+        let (schedule, parsed, mut before) = due::own(own)?;
+        let until = self.status.agent_paused_until;
+        before.since = pause::base(before.since, until);
         let result = due::evaluate(&schedule, &parsed, Some(&before), started, at, self.now);
         (own.last_slot, own.last_missed) = (result.status.last_slot, result.status.last_missed);
         self.tell_skipped(&own_name(own), result.skipped);
@@ -119,10 +122,11 @@ impl Step<'_> {
         let early = |slot: Timestamp| open.is_some_and(|open| open > if once { now } else { slot });
         let starts = result.due.filter(|&slot| !early(slot) && !gate::cycles_per_day_spent(self));
         let waits = open.filter(|_| once && result.due.is_some_and(early));
-        let next = result.status.next.map(|next| open.map_or(next, |open| open.max(next)));
+        let coming = pause::next(&parsed, result.status.next, until, now);
+        let next = coming.map(|next| open.map_or(next, |open| open.max(next)));
         waits.into_iter().chain(next).for_each(|at| self.look_again_at(at));
         self.due.extend(starts.map(|slot| (own_name(own), slot)));
-        result.status.next
+        coming
     }
 
     pub(super) fn create_slot_cycle(&mut self) {

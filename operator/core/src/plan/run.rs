@@ -1,5 +1,6 @@
 //! The run part: what belongs to one cycle.
 
+use cicada_contract::Attachment;
 use cicada_contract::plan::{
     CycleIdentity, Expect, Mode, PLAN_VERSION, PlanMessage, PlanRun, Trigger, TriggerKind,
 };
@@ -147,6 +148,22 @@ fn message(cycle: &AgentCycle, from: &cycle::CycleMessage) -> PlanMessage {
         from: from.from.clone().unwrap_or_default(),
         subject: from.subject.clone(),
         body: from.body.clone(),
+        attachments: from.attachments.iter().map(attachment).collect(),
         at: cycle.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0),
+    }
+}
+
+/// Bytes that a message takes in a plan.
+pub(crate) fn message_bytes(of: &cycle::CycleMessage) -> usize {
+    let attachments = of.attachments.iter().map(|a| attachment(a).text_bytes()).sum::<usize>();
+    of.body.len() + of.subject.as_ref().map_or(0, String::len) + attachments
+}
+
+fn attachment(from: &cycle::Attachment) -> Attachment {
+    Attachment {
+        name: from.name.clone(),
+        content_type: from.content_type.clone(),
+        size: from.size,
+        url: from.url.clone(),
     }
 }

@@ -53,7 +53,7 @@ pub(super) async fn run(args: AnswerArgs) -> anyhow::Result<()> {
         conversation_id: None,
         peer: None,
         answers: Some(id.clone()),
-        attachments: None,
+        attachments: vec![],
         payload: None,
         at: Timestamp::now(),
     };

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use cicada_crds::PersistentAgent;
+use cicada_crds::{PersistentAgent, PersistentAgentStatus};
 use cicada_store::{AgentStore, HEAD_KEY, Head, ObjectStore, ReadHeadError};
 use futures::{StreamExt, stream};
+use jiff::Timestamp;
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value as Json, json};
@@ -103,8 +104,17 @@ async fn of_cluster(place: &Place) -> anyhow::Result<Grid> {
         None => Api::all(client),
     };
     let found = agents.list(&ListParams::default()).await.context("can't list the PersistentAgents")?;
-    let mut grid =
-        Grid::new(&["agent", "state", "ready", "schedule", "last success", "memory", "active cycle"]);
+    let mut grid = Grid::new(&[
+        "agent",
+        "state",
+        "ready",
+        "schedule",
+        "own schedules",
+        "last success",
+        "memory",
+        "active cycle",
+    ]);
+    let now = Timestamp::now();
     for agent in found.items {
         let status = agent.status.unwrap_or_default();
         let ready = status.conditions.iter().find(|c| c.type_ == "Ready").map(|c| c.status.clone());
@@ -118,10 +128,20 @@ async fn of_cluster(place: &Place) -> anyhow::Result<Grid> {
             json!(status.state.map(cicada_crds::status::State::as_str)),
             json!(ready),
             json!(status.schedule),
+            json!(own_schedules(&status, now)),
             json!(status.last_successful_time.map(|t| t.to_string())),
             json!(status.memory.and_then(|m| m.summary)),
             json!(status.active_cycle.map(|c| c.name)),
         ]);
     }
     Ok(grid)
+}
+
+/// How many schedules the agent made itself, and until when it holds them back.
+fn own_schedules(status: &PersistentAgentStatus, now: Timestamp) -> Option<String> {
+    let count = status.agent_schedules.len();
+    match status.agent_paused_until.filter(|until| *until > now) {
+        Some(until) => Some(format!("{count}, paused until {}", until.strftime("%Y-%m-%d %H:%M:%S"))),
+        None => (count > 0).then(|| count.to_string()),
+    }
 }

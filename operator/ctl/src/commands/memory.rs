@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
-use cicada_memory::{Check, FaultKind, MemoryWorker, Row, Rows, Value, WorkerError};
+use cicada_memory::{Check, FaultKind, LedgerWorker, MemoryWorker, Row, Rows, Value, WorkerError};
 use cicada_store::{AgentStore, ArchiveRef, Head, Snapshot};
 use serde_json::{Value as Json, json};
 
@@ -61,13 +61,14 @@ pub(super) fn cell(value: &Value) -> Json {
 pub(super) async fn inspect(args: InspectArgs) -> anyhow::Result<()> {
     let store = args.target.open().await?;
     let head = head(&store).await?;
-    let mut tables = vec![];
+    let (mut tables, mut own) = (vec![], OwnSchedules::default());
     if let Some(snapshot) = head.current() {
-        let restored = Restored::fetch(&store, snapshot, &[Part::Memory]).await?;
+        let restored = Restored::fetch(&store, snapshot, &[Part::Memory, Part::Ledger]).await?;
         tables = tokio::task::block_in_place(|| count_tables(restored.memory()?))?;
+        own = tokio::task::block_in_place(|| OwnSchedules::read(&mut restored.ledger()?))?;
     }
     match args.output.format {
-        Format::Table => return people(&store, &head, &tables),
+        Format::Table => return people(&store, &head, &own, &tables),
         Format::Csv => return table_rows(&tables).print(Format::Csv),
         Format::Json | Format::Yaml => {}
     }
@@ -76,6 +77,7 @@ pub(super) async fn inspect(args: InspectArgs) -> anyhow::Result<()> {
     let document = json!({
         "location": store.location(), "owner": head.owner.path(), "seededFrom": head.seeded_from, "epoch": head.epoch, "current": current,
         "snapshots": head.snapshots.len(), "holder": head.holder, "handledRequests": head.handled.len(), "tables": tables,
+        "agentSchedules": own.enabled, "agentPausedUntil": own.paused_until,
     });
     print_document(&document, args.output.format)
 }
@@ -92,7 +94,37 @@ fn count_tables(mut memory: MemoryWorker) -> anyhow::Result<Vec<(String, i64)>> 
     Ok(tables)
 }
 
-fn people(store: &AgentStore, head: &Head, tables: &[(String, i64)]) -> anyhow::Result<()> {
+/// What the agent planned for itself. Whether its manifest lets it is not known here.
+#[derive(Debug, Default)]
+struct OwnSchedules {
+    /// Enabled ones.
+    enabled: u32,
+    /// It holds them back until then.
+    paused_until: Option<String>,
+}
+
+impl OwnSchedules {
+    fn read(ledger: &mut LedgerWorker) -> anyhow::Result<Self> {
+        let sql = "SELECT (SELECT count(*) FROM schedules WHERE enabled) AS enabled, \
+                   (SELECT value FROM meta WHERE key = 'paused_until' AND datetime(value) > datetime('now')) AS until";
+        let rows = ledger.query(sql, 1)?;
+        let enabled = rows.get(0, "enabled").and_then(Value::as_int).and_then(|n| u32::try_from(n).ok());
+        let paused_until = rows.get(0, "until").and_then(Value::as_str).map(str::to_owned);
+        Ok(Self { enabled: enabled.unwrap_or(0), paused_until })
+    }
+
+    fn text(&self) -> String {
+        let pause = self.paused_until.as_ref().map(|until| format!(", paused until {until}"));
+        format!("{} of its own{}", self.enabled, pause.unwrap_or_default())
+    }
+}
+
+fn people(
+    store: &AgentStore,
+    head: &Head,
+    own: &OwnSchedules,
+    tables: &[(String, i64)],
+) -> anyhow::Result<()> {
     line(&format!("location   {}", store.location()))?;
     line(&format!("owner      {}", head.owner.path()))?;
     if let Some(seed) = &head.seeded_from {
@@ -123,6 +155,9 @@ fn people(store: &AgentStore, head: &Head, tables: &[(String, i64)]) -> anyhow::
         }
     }
     line(&format!("snapshots  {}", head.snapshots.len()))?;
+    if own.enabled > 0 || own.paused_until.is_some() {
+        line(&format!("schedules  {}", own.text()))?;
+    }
     line("")?;
     table_rows(tables).print(Format::Table)
 }

@@ -37,7 +37,7 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<()> {
         conversation_id: None,
         peer: None,
         answers: None,
-        attachments: None,
+        attachments: vec![],
         payload: None,
         at: now,
     };

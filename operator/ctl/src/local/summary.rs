@@ -4,6 +4,7 @@ use cicada_contract::CycleReport;
 use cicada_contract::report::{CycleResult, Outcome, TableChange};
 use cicada_contract::text::printable;
 
+use jiff::Timestamp;
 use serde_json::json;
 
 use crate::args::Format;
@@ -99,6 +100,9 @@ fn block(agent: &str, trigger: &str, ended: &Ended, next: Option<&str>) -> Vec<S
     }
     for (index, warning) in report.warnings.iter().enumerate() {
         row(if index == 0 { "warnings" } else { "" }, printable(warning));
+    }
+    if let Some(until) = report.agent_paused_until.and_then(|second| Timestamp::from_second(second).ok()) {
+        row("rests", format!("schedules of its own start nothing until {until}"));
     }
     row("next", next.unwrap_or("no schedule").to_owned());
     lines

@@ -60,6 +60,72 @@ fn an_older_head_is_noticed_by_the_next_process() {
     assert_eq!(folder.ask("SELECT count(*) FROM visits"), "2");
 }
 
+/// By the same road as in a cluster, and within the same bounds.
+#[test]
+fn what_came_with_the_message_of_a_cycle_reaches_the_agent() {
+    let folder = Folder::new(
+        "CREATE TABLE IF NOT EXISTS got(said TEXT); INSERT INTO got SELECT attachments_json FROM __messages WHERE is_new;",
+    );
+    let write = |attachments: &str| {
+        let text = format!(
+            "apiVersion: cicada.dev/v1alpha1\nkind: AgentCycle\nmetadata: {{name: mail, namespace: shop}}\nspec:\n  agentRef: {{name: clerk}}\n  \
+             message: {{body: look, attachments: [{attachments}]}}\n"
+        );
+        std::fs::write(folder.path().join("mail.yaml"), text).unwrap();
+    };
+    write("{name: a.pdf, contentType: application/pdf, size: 7, url: 'https://x.test/a'}");
+    folder.cycle();
+    let said = ["name", "contentType", "size", "url"]
+        .map(|f| format!("json_extract(said, '$[0].{f}')"))
+        .join(" || ' ' || ");
+    let sql = format!("SELECT {said} FROM got");
+    assert_eq!(folder.ask(&sql), "a.pdf application/pdf 7 https://x.test/a");
+    write(&"{name: a}, ".repeat(17));
+    let ran = run(&["local", &folder.path().display().to_string(), "--once"]);
+    assert!(
+        ran.err.contains("spec.message.attachments has 17 entries, at most 16"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+}
+
+/// Both plan one more cycle in some seconds; one of them then holds its own schedules back.
+#[test]
+fn an_agent_that_rests_is_not_woken_by_its_own_schedules() {
+    let visits = |pause: &str| {
+        format!(
+            "CREATE TABLE IF NOT EXISTS visits(n INTEGER PRIMARY KEY); \
+             INSERT INTO __agent_schedules (schedule_key, kind, run_at) \
+             SELECT 'soon', 'once', strftime('%FT%TZ', 'now', '+15 seconds') WHERE NOT EXISTS (SELECT 1 FROM visits); \
+             {pause} INSERT INTO visits DEFAULT VALUES;"
+        )
+    };
+    let folder =
+        Folder::new(&visits("UPDATE __agent_config SET paused_until = strftime('%FT%TZ', 'now', '+1 day');"));
+    folder.manifest("eager", &visits(""), "");
+    let running = Running::start(&folder);
+    for agent in ["shop/clerk", "shop/eager"] {
+        folder.run(&["run", agent, "--wait"]).must();
+    }
+    assert!(
+        Running::log(&folder).contains("schedules of its own start nothing until"),
+        "{}",
+        Running::log(&folder)
+    );
+    let count = |agent| {
+        let out = folder.run(&["query", agent, "SELECT count(*) FROM visits", "-o", "csv"]).must();
+        out.lines().nth(1).unwrap_or_default().to_owned()
+    };
+    wait_for("the planned cycle", || (count("shop/eager") == "2").then_some(()));
+    assert_eq!(count("shop/clerk"), "1");
+    folder.run(&["run", "shop/clerk", "--wait"]).must();
+    assert_eq!(count("shop/clerk"), "2", "a request wakes it");
+    assert_eq!(running.end(), Some(0));
+    let told = folder.run(&["inspect", "shop/clerk"]).must();
+    assert!(told.contains("schedules  1 of its own, paused until "), "{told}");
+}
+
 #[test]
 fn run_does_the_cycle_here_when_nobody_else_does() {
     let folder = Folder::new(VISIT);

@@ -245,3 +245,94 @@ fn an_own_schedule_is_among_the_coming_slots_and_catches_up_nothing_of_a_suspens
     assert_eq!(w.jobs_made.len(), 2);
     assert_eq!(w.status().last_schedule_time, Some(ts("2026-12-01T09:00:00Z")));
 }
+
+/// A report of an agent with schedules of its own that it holds back until then.
+fn resting(schedules: &[(&str, &str)], until: Option<&str>) -> CycleReport {
+    let mut report = CycleReport::new(CycleResult::Done);
+    report.outcome = Outcome::Done;
+    report.agent_schedules = schedules
+        .iter()
+        .map(|(key, schedule)| serde_json::from_value(json!({"key": key, "schedule": schedule})).unwrap())
+        .collect();
+    report.agent_paused_until = until.map(|t| ts(t).as_second());
+    report
+}
+
+#[test]
+fn an_agent_that_rests_is_woken_by_people_and_by_nothing_of_its_own() {
+    let own = [("hourly", "0 * * * *"), ("once", "2026-12-01T08:30:00Z")];
+    let mut w = World::sql("30 9 * * *", "2026-12-01T06:00:00Z");
+    w.request("first", &json!({}));
+    w.at("2026-12-01T07:10:00Z").end(&resting(&own, Some("2026-12-01T11:00:00Z")));
+    assert_eq!(w.status().agent_paused_until, Some(ts("2026-12-01T11:00:00Z")));
+    w.at("2026-12-01T08:00:00Z").at("2026-12-01T08:30:00Z").at("2026-12-01T09:00:00Z");
+    assert_eq!(w.jobs_made.len(), 1, "{:?}", w.log);
+    w.at("2026-12-01T09:30:00Z");
+    assert_eq!(w.cycles[1].spec.triggers[0].schedule.as_deref(), Some("s"), "a schedule of people");
+    w.end(&resting(&own, Some("2026-12-01T11:00:00Z")));
+    w.request("mail", &json!({"triggers": [{"type": "Message"}]}));
+    w.at("2026-12-01T09:40:00Z").end(&resting(&own, Some("2026-12-01T11:00:00Z")));
+    assert_eq!((w.jobs_made.len(), w.state()), (3, State::Idle));
+    assert_eq!(w.status().next_schedule_time, Some(ts("2026-12-01T11:00:00Z")), "its end is a slot itself");
+    w.at("2026-12-01T10:59:00Z");
+    assert_eq!(w.jobs_made.len(), 3);
+    w.at("2026-12-01T11:00:00Z");
+    assert_eq!(w.jobs_made.len(), 4);
+    // The report of a cycle that began in the pause and ended after it says nothing of it any more.
+    w.at("2026-12-01T11:10:00Z").end(&resting(&own, None));
+    w.at("2026-12-01T11:50:00Z");
+    assert_eq!(
+        (w.jobs_made.len(), w.status().agent_paused_until),
+        (4, None),
+        "what was skipped stays skipped"
+    );
+    assert!(!w.log.iter().any(|line| line.contains("Miss")), "{:?}", w.log);
+}
+
+#[test]
+fn no_slot_of_a_rest_is_caught_up_however_it_ends() {
+    // It passes between two slots.
+    let own = [("hourly", "0 * * * *")];
+    let rest = || {
+        let mut w = World::sql("0 23 * * *", "2026-12-01T06:00:00Z");
+        w.request("first", &json!({}));
+        w.at("2026-12-01T07:10:00Z").end(&resting(&own, Some("2026-12-01T09:30:00Z")));
+        w
+    };
+    let mut w = rest();
+    w.at("2026-12-01T09:31:00Z").at("2026-12-01T09:59:00Z");
+    assert_eq!(w.jobs_made.len(), 1);
+    w.at("2026-12-01T10:00:00Z");
+    assert_eq!(w.jobs_made.len(), 2);
+    // The agent ends it in a cycle that people asked for.
+    let mut w = rest();
+    w.request("early", &json!({}));
+    w.at("2026-12-01T08:40:00Z").end(&resting(&own, None));
+    w.at("2026-12-01T08:41:00Z");
+    assert_eq!(w.jobs_made.len(), 2, "the slot of eight o'clock");
+    w.at("2026-12-01T09:00:00Z");
+    assert_eq!(w.jobs_made.len(), 3);
+    // It passes while a cycle is at work, whose report then knows nothing of it.
+    let mut w = rest();
+    w.request("long", &json!({}));
+    w.at("2026-12-01T08:40:00Z");
+    w.job.as_mut().unwrap().started = true;
+    w.at("2026-12-01T09:45:00Z").end(&resting(&own, None));
+    w.at("2026-12-01T09:46:00Z");
+    assert_eq!(w.jobs_made.len(), 2, "the slots of eight and nine o'clock");
+}
+
+#[test]
+fn a_rest_ends_at_its_bound_and_a_cycle_that_tells_nothing_changes_nothing() {
+    let own = [("daily", "0 8 * * *")];
+    let mut w = World::sql("0 23 1 1 *", "2026-12-01T06:00:00Z");
+    w.request("first", &json!({}));
+    w.at("2026-12-01T07:00:00Z").end(&resting(&own, Some("2036-01-01T00:00:00Z")));
+    let bound = ts("2026-12-31T07:00:00Z");
+    assert_eq!(w.status().agent_paused_until, Some(bound), "thirty days");
+    w.request("second", &json!({}));
+    w.at("2026-12-02T09:00:00Z").fail(FailureClass::StoreUnavailable);
+    assert_eq!(w.status().agent_paused_until, Some(bound), "no ledger was read");
+    w.at("2026-12-31T08:00:00Z");
+    assert_eq!(w.jobs_made.len(), 3);
+}

@@ -61,6 +61,7 @@ fn report() -> CycleReport {
             schedule: "0 9 * * 1".into(),
             time_zone: Some("Europe/Berlin".into()),
         }],
+        agent_paused_until: Some(ts("2026-12-03T00:00:00Z").as_second()),
         charter: Some(CharterReport {
             source: CharterSource::Person,
             hash: "of the text in force".into(),
@@ -106,6 +107,7 @@ fn agent_statuses() -> Vec<(Value, Value)> {
         "agentSchedules": [{
             "key": "weekly", "schedule": "0 9 * * 1", "timeZone": "Europe/Berlin", "since": "2026-12-01T07:01:00Z",
         }],
+        "agentPausedUntil": "2026-12-03T00:00:00Z",
         "lastScheduleTime": "2026-12-01T07:00:00Z",
         "nextScheduleTime": "2026-12-02T07:00:00Z",
         "lastSuccessfulTime": "2026-12-01T07:01:00Z",
