@@ -3,9 +3,11 @@
 //! One run is one cycle of an agent and as many attempts as it takes, each with a fault of its own; every
 //! [`RUNS_PER_AGENT`] runs a new agent begins. After each run the current snapshot is read by `zstd` and
 //! `sqlite3`, and must show: every message of an acknowledged cycle once, nothing of a cycle that was
-//! taken back, no mount, no damage. `CICADA_SEED` repeats a matrix, `CICADA_MATRIX_RUNS` sets its length.
+//! taken back, no mount, no damage. An agent with a model has a peer, and they write to each other: each word
+//! arrives once, and is never lost. `CICADA_SEED` repeats a matrix, `CICADA_MATRIX_RUNS` sets its length.
 
 mod fault;
+mod pair;
 mod s3;
 mod stand_ins;
 mod world;
@@ -13,8 +15,8 @@ mod world;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::matrix::pair::Pair;
 use crate::matrix::s3::Bucket;
-use crate::matrix::world::World;
 
 /// Enough for retention, collection and adopted outboxes to come into play, few enough to begin often.
 const RUNS_PER_AGENT: u64 = 20;
@@ -33,19 +35,29 @@ async fn matrix(name: &str, share: u64, bucket: Option<Arc<Bucket>>) {
     while done < runs {
         let world_seed = seed + done;
         println!("{name}: agent of seed {world_seed}");
-        let mut world = World::new(world_seed, bucket.clone()).await;
+        let mut pair = Pair::new(world_seed, bucket.clone()).await;
         for _ in 0..RUNS_PER_AGENT.min(runs - done) {
-            world.run().await;
+            pair.run().await;
             done += 1;
         }
-        world.settle().await;
-        for (what, n) in world.counts {
+        pair.settle().await;
+        for (what, n) in pair.counts() {
             *counts.entry(what).or_default() += n;
         }
     }
     println!("fault matrix, {name}: {runs} runs from CICADA_SEED={seed}: {counts:?}");
     // A matrix in which some of these never happen tests too little; in 200 runs each of them did.
-    for what in ["fault Kill", "fault Terminate", "fault Pause", "killed", "recovered", "fenced"] {
+    let kinds = [
+        "fault Kill",
+        "fault Terminate",
+        "fault Pause",
+        "killed",
+        "recovered",
+        "fenced",
+        "peer messages",
+        "peer woken",
+    ];
+    for what in kinds {
         assert!(runs < 200 || counts.contains_key(what), "no \"{what}\" in {runs} runs: {counts:?}");
     }
 }

@@ -29,12 +29,14 @@ pub(super) struct StandIns {
     received: Arc<Mutex<Vec<Received>>>,
     sent: Arc<Mutex<u64>>,
     address: Option<SocketAddr>,
+    /// The agent that the model belongs to, and the one that it writes to.
+    peers: Option<(String, String)>,
 }
 
 impl StandIns {
-    pub(super) async fn start() -> Self {
+    pub(super) async fn start(peers: Option<(String, String)>) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let this = Self { address: Some(listener.local_addr().unwrap()), ..Self::default() };
+        let this = Self { address: Some(listener.local_addr().unwrap()), peers, ..Self::default() };
         let app = Router::new()
             .route("/v1/chat/completions", post(model))
             .route("/hook", post(receive))
@@ -57,6 +59,30 @@ impl StandIns {
     }
 }
 
+/// What an agent says to its peer: its name, a number of its own, and the numbers of what it answers.
+pub(super) fn word(from: &str, number: u64, answers: &[u64]) -> String {
+    let answers: Vec<String> = answers.iter().map(u64::to_string).collect();
+    format!("{from} {number} answers {}", answers.join(" "))
+}
+
+/// Number and answers of such a word.
+pub(super) fn parts(word: &str) -> (u64, Vec<u64>) {
+    let (said, answers) = word.split_once(" answers ").unwrap();
+    let number = |text: &str| text.parse().unwrap();
+    (number(said.rsplit_once(' ').unwrap().1), answers.split_whitespace().map(number).collect())
+}
+
+/// Numbers of the peer's words among the new messages of a prompt.
+fn heard(request: &Value) -> Vec<u64> {
+    let content = &request["messages"][1]["content"];
+    let parts = content.as_array().into_iter().flatten().filter_map(|part| part["text"].as_str());
+    let prompt: String = content.as_str().into_iter().chain(parts).collect();
+    let Some((_, rest)) = prompt.split_once("New messages (") else { return vec![] };
+    let block = rest.split("</untrusted>").next().unwrap_or_default();
+    let messages = block.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    messages.filter(|m| m["is_peer"] == true).map(|m| self::parts(m["body"].as_str().unwrap()).0).collect()
+}
+
 async fn receive(State(world): State<StandIns>, headers: HeaderMap, Json(body): Json<Value>) -> StatusCode {
     let key = headers["idempotency-key"].to_str().unwrap().to_owned();
     world.received.lock().unwrap().push(Received { body: body["body"].as_str().unwrap().to_owned(), key });
@@ -67,16 +93,20 @@ async fn receive(State(world): State<StandIns>, headers: HeaderMap, Json(body): 
 /// text of its own, so that the same text twice at the receiver is the platform's doing.
 async fn model(State(world): State<StandIns>, Json(request): Json<Value>) -> Json<Value> {
     let replies = request["messages"].as_array().unwrap().iter().filter(|m| m["role"] == "assistant").count();
-    let (name, arguments) = match replies {
-        0 => ("sql", json!({"sql": RESUMABLE})),
-        1 => ("http_request", json!({"method": "POST", "url": world.url("/order"), "body": "one"})),
-        2 => {
-            let mut sent = world.sent.lock().unwrap();
-            *sent += 1;
-            (
-                "send_message",
-                json!({"to": "sales@example.org", "channel": "hook", "body": format!("reply {sent}")}),
-            )
+    let next = || {
+        let mut sent = world.sent.lock().unwrap();
+        *sent += 1;
+        *sent
+    };
+    let (name, arguments) = match (replies, &world.peers) {
+        (0, _) => ("sql", json!({"sql": RESUMABLE})),
+        (1, _) => ("http_request", json!({"method": "POST", "url": world.url("/order"), "body": "one"})),
+        (2, _) => (
+            "send_message",
+            json!({"to": "sales@example.org", "channel": "hook", "body": format!("reply {}", next())}),
+        ),
+        (3, Some((own, peer))) => {
+            ("message_peer", json!({"peer": peer, "body": word(own, next(), &heard(&request))}))
         }
         _ => ("finish", json!({"outcome": "done", "summary": "noted"})),
     };

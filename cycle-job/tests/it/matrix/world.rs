@@ -1,13 +1,14 @@
 //! One agent, its processes, and what must hold of them.
 
 mod check;
+pub(super) mod talk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use cicada_contract::plan::{
-    Executor, PlanMessage, PlanRun, Provider, SqlSource, StoreConfig, Trigger, TriggerKind,
+    Executor, PlanMessage, PlanPeer, PlanRun, Provider, SqlSource, StoreConfig, Trigger, TriggerKind,
 };
 use cicada_contract::report::{CycleReport, CycleResult};
 use cicada_contract::{FailureClass, plan};
@@ -25,7 +26,9 @@ use crate::small_disk::SmallDisk;
 
 /// Attempts of one cycle before it must have ended; faults happen in the first three.
 const ATTEMPTS: usize = 7;
-const DISTURBED: usize = 3;
+pub(super) const DISTURBED: usize = 3;
+/// Few enough that an agent comes to its bound.
+pub(super) const PEER_MESSAGES: u32 = 6;
 
 pub(super) struct World {
     rng: StdRng,
@@ -43,6 +46,10 @@ pub(super) struct World {
     /// Order of what was seen noted.
     noted: Vec<String>,
     epoch: u64,
+    /// Peers that the reports of the last run wake, as the operator reads them: one report for each cycle.
+    pub(super) wakes: BTreeSet<String>,
+    /// In the last run another cycle passed by.
+    pub(super) passed_by: bool,
     /// Of the last attempts, for the report of a failure.
     last_logs: Vec<String>,
     pub(super) counts: BTreeMap<String, u32>,
@@ -56,13 +63,35 @@ enum Ended {
 }
 
 impl World {
+    /// An agent in a store of its own, and whom it writes to, if it has a model that can.
     pub(super) async fn new(seed: u64, bucket: Option<Arc<Bucket>>) -> Self {
+        Self::build("price-watch", "editor", seed, bucket, None).await
+    }
+
+    /// Its peer, in the same store.
+    pub(super) async fn beside(&self, seed: u64) -> Self {
+        let store = Some(self.agent.config.store.clone());
+        Self::build("editor", "price-watch", seed, self.bucket.clone(), store).await
+    }
+
+    async fn build(
+        name: &str,
+        peer: &str,
+        seed: u64,
+        bucket: Option<Arc<Bucket>>,
+        beside: Option<StoreConfig>,
+    ) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
-        let stand_ins = StandIns::start().await;
+        let stand_ins = StandIns::start(Some((name.to_owned(), peer.to_owned()))).await;
         let mut agent = Agent::with_model(Provider::OpenAICompatible, &stand_ins.url("/v1/"));
+        agent.config.owner.name = name.to_owned();
+        agent.config.peers = vec![PlanPeer { name: peer.to_owned(), messages_per_day: PEER_MESSAGES }];
         // The strict one: nothing of a cycle stays that did not end well.
         if rng.random_bool(0.6) {
             agent.config.executor = Executor::Sql(SqlSource::Inline(SQL.into()));
+        }
+        if let Some(store) = beside {
+            agent.config.store = store;
         }
         agent.config.inbound = plan::Inbound::Anyone;
         agent.config.memory.retention.snapshots = 3;
@@ -72,13 +101,16 @@ impl World {
         let direct = match &bucket {
             None => agent.store().await,
             Some(bucket) => {
-                let prefix = format!("run-{seed}");
+                let prefix = match &agent.config.store {
+                    StoreConfig::S3(s3) => s3.prefix.clone(),
+                    StoreConfig::Directory { .. } => format!("run-{seed}"),
+                };
                 agent.config.store = bucket.config(&prefix);
                 agent.secret("store", "AWS_ACCESS_KEY_ID", &credentials().access_key_id);
                 agent.secret("store", "AWS_SECRET_ACCESS_KEY", &credentials().secret_access_key);
                 let config: StoreConfig = bucket.direct(&prefix);
                 let store = cicada_store::open(&config, Some(credentials())).await.unwrap();
-                AgentStore::new(store, "shop", "price-watch").unwrap()
+                AgentStore::new(store, "shop", name).unwrap()
             }
         };
         let size = rng.random_range(100..1500);
@@ -96,6 +128,8 @@ impl World {
             promised: BTreeSet::new(),
             noted: vec![],
             epoch: 0,
+            wakes: BTreeSet::new(),
+            passed_by: false,
             last_logs: vec![],
             counts: BTreeMap::new(),
         }
@@ -107,21 +141,33 @@ impl World {
 
     /// One cycle with faults, and what must hold after it.
     pub(super) async fn run(&mut self) {
+        (self.wakes, self.passed_by) = (BTreeSet::new(), false);
         if self.rng.random_bool(0.2) {
             self.put_message().await;
         }
-        self.cycle(DISTURBED).await;
+        let run = self.next_cycle();
+        self.cycle(&run, DISTURBED).await;
+        self.settle_wire().await;
+        self.check().await;
+    }
+
+    /// Whether it has a model, which alone can write to a peer.
+    pub(super) fn writes(&self) -> bool {
+        matches!(self.agent.config.executor, Executor::Model(_))
+    }
+
+    async fn settle_wire(&mut self) {
         if let Some(bucket) = &self.bucket {
             let landed = bucket.calm().await;
             *self.counts.entry("landed late".into()).or_default() += u32::try_from(landed).unwrap();
         }
-        self.check().await;
     }
 
     /// After all faults the agent works without a hand, and nothing waits that nobody will look at.
     pub(super) async fn settle(&mut self) {
         for _ in 0..2 {
-            assert!(matches!(self.cycle(0).await, Ended::Done));
+            let run = self.next_cycle();
+            assert!(matches!(self.cycle(&run, 0).await, Ended::Done));
         }
         self.check().await;
         let lost: Vec<_> = self.promised.iter().filter(|body| !self.noted.contains(body)).collect();
@@ -143,7 +189,7 @@ impl World {
             conversation_id: None,
             peer: None,
             answers: None,
-            attachments: None,
+            attachments: vec![],
             payload: None,
             at: Timestamp::now(),
         };
@@ -162,6 +208,7 @@ impl World {
             from: "sales".into(),
             subject: None,
             body,
+            attachments: vec![],
             at: Timestamp::now(),
         }];
         let handled_key = self.rng.random_bool(0.5).then(|| format!("token-{}", run.cycle.name));
@@ -176,8 +223,7 @@ impl World {
     }
 
     /// One cycle, as a Job with retries would work through it.
-    async fn cycle(&mut self, disturbed: usize) -> Ended {
-        let run = self.next_cycle();
+    async fn cycle(&mut self, run: &PlanRun, disturbed: usize) -> Ended {
         for attempt in 0..ATTEMPTS {
             let fault = if attempt < disturbed { Fault::random(&mut self.rng) } else { Fault::None };
             if let Some(bucket) = &self.bucket {
@@ -187,8 +233,8 @@ impl World {
                     bucket.calm().await;
                 }
             }
-            let end = self.attempt(&run, fault).await;
-            if let Some(ended) = self.judge(&run, &end) {
+            let end = self.attempt(run, fault).await;
+            if let Some(ended) = self.judge(run, &end) {
                 return ended;
             }
             assert!(attempt + 1 < ATTEMPTS, "{} did not end:\n{}", run.cycle.name, end.log);
@@ -213,7 +259,8 @@ impl World {
                 self.count("recovered");
             }
             self.count("done");
-            self.acknowledged.insert(run.messages[0].body.clone());
+            self.acknowledged.extend(run.messages.iter().map(|m| m.body.clone()));
+            self.wakes.extend(report.wakes);
             return Some(Ended::Done);
         };
         self.count(class.label());
@@ -281,6 +328,7 @@ impl World {
             Err(_) => passing.await,
         };
         self.count("passed by");
+        self.passed_by = true;
         self.judge(&other, &end);
     }
 
@@ -293,6 +341,11 @@ impl World {
         // The SDK says far too much below info.
         command.env("CICADA_LOG", "debug,hyper=info,aws=info,h2=info").kill_on_drop(true);
         Attempt::start(command, folder.join("report.json"), point)
+    }
+
+    /// Of the last attempts.
+    pub(super) fn logs(&self) -> String {
+        self.last_logs.join("\n\n")
     }
 
     async fn head(&self) -> Option<Head> {
