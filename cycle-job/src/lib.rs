@@ -24,10 +24,14 @@ pub mod shutdown;
 pub mod work_dir;
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use cicada_contract::plan::Executor;
+use cicada_contract::report::REPORT_MAX_BYTES;
 use cicada_contract::{CyclePlan, CycleReport, FailureClass};
 use cicada_memory::Launcher;
 use clap::Parser;
@@ -130,7 +134,7 @@ async fn run(args: &RunArgs, launcher: Launcher, report_only: bool) -> CycleRepo
 }
 
 fn read_plan(args: &RunArgs) -> Result<CyclePlan, Box<CycleReport>> {
-    let read = |path: &std::path::Path| {
+    let read = |path: &Path| {
         std::fs::read(path).map_err(|e| {
             // The config part is a ConfigMap volume with `optional: true`: absent means deleted.
             Box::new(CycleReport::failed(
@@ -148,13 +152,29 @@ fn read_plan(args: &RunArgs) -> Result<CyclePlan, Box<CycleReport>> {
     })
 }
 
+/// Takes the room of a report before anything else is written: a disk that is full has none later. What is there until
+/// the report is written is none.
+pub fn reserve_report(path: &Path) -> std::io::Result<()> {
+    std::fs::write(path, [b' '; REPORT_MAX_BYTES])
+}
+
+/// In place, so that the room which was reserved for it is used.
+fn write_report(path: &Path, report: &str) -> std::io::Result<()> {
+    let mut file = File::options().write(true).create(true).truncate(false).open(path)?;
+    file.write_all(report.as_bytes())?;
+    if file.metadata()?.is_file() {
+        file.set_len(report.len() as u64)?;
+    }
+    Ok(())
+}
+
 /// Writes the report and turns it into the exit code. The report is an extra: a lost one is made again
 /// from the store, so failing to write it changes nothing about the cycle's result.
 fn finish(args: &RunArgs, report: &CycleReport) -> ExitCode {
     if let Some(folder) = &args.mcp {
         mark_ended(folder);
     }
-    if let Err(error) = std::fs::write(&args.report, report.render()) {
+    if let Err(error) = write_report(&args.report, &report.render()) {
         tracing::warn!(error = &error as &dyn std::error::Error, "could not write the report");
     }
     match report.class {

@@ -289,7 +289,12 @@ impl Child {
 
     fn explain(&self, fault: Fault) -> WorkerError {
         let kind = told_apart(fault.kind, &self.directory);
-        let message = if kind == FaultKind::DiskFull { no_room(&fault.message) } else { fault.message };
+        let message = match (kind, fault.kind) {
+            // What it says of its size limit would lead astray.
+            (FaultKind::DiskFull, FaultKind::Full) => no_room("while the worker wrote"),
+            (FaultKind::DiskFull, _) => no_room(&fault.message),
+            _ => fault.message,
+        };
         WorkerError::Fault { kind, message }
     }
 

@@ -53,6 +53,20 @@ pub enum SeedError {
         #[source]
         source: Box<ReadHeadError>,
     },
+    /// Its HEAD was put back.
+    #[error(
+        "the memory of {from}, which memory.seedFrom names, was rolled back: its HEAD is at epoch {epoch}, and snapshot \
+         {newer} is of a later one; put the newer HEAD.json back (cicadactl verify {from}) or name \
+         memory.seedFrom.snapshot"
+    )]
+    RolledBack {
+        /// Namespace and name.
+        from: String,
+        /// Epoch of that HEAD.
+        epoch: u64,
+        /// The newest snapshot that it does not know.
+        newer: String,
+    },
     /// The snapshot can't be used.
     #[error(
         "snapshot {snapshot} of {from} can't be the seed: name a sound one in memory.seedFrom.snapshot \
@@ -96,6 +110,7 @@ impl Classified for SeedError {
             Self::Unknown(_) => FailureClass::SnapshotMissing,
             Self::Blob { source, .. } => store_class(source),
             Self::Head { source, .. } => source.class(FailureClass::StoreRefused),
+            Self::RolledBack { .. } => FailureClass::StoreRolledBack,
             // The other agent went on meanwhile: its next HEAD names what there is now.
             Self::Unsound { source, .. } if matches!(**source, RestoreError::Fenced { .. }) => {
                 FailureClass::RestoreFailed
@@ -124,11 +139,14 @@ async fn take_over(cx: &Context, claim: &mut Claim, from: &SeedFrom) -> Result<R
     let no_memory = || SeedError::NoMemory { from: path.clone() };
     let source = AgentStore::new(Arc::clone(claim.store.store()), &from.namespace, &from.name);
     let source = source.map_err(|_| no_memory())?;
-    let read = source
-        .read_head()
-        .await
-        .map_err(|source| SeedError::Head { from: path.clone(), source: Box::new(source) })?;
-    let head = read.ok_or_else(no_memory)?.head;
+    let unread = |source| SeedError::Head { from: path.clone(), source: Box::new(source) };
+    // Before HEAD: an epoch is raised there before anything is uploaded under it.
+    let beside = source.snapshot_ids().await.map_err(|error| unread(error.into()))?;
+    let head = source.read_head().await.map_err(unread)?.ok_or_else(no_memory)?.head;
+    if from.snapshot.is_none() {
+        head.check_current().map_err(|error| unread(error.into()))?;
+        check_rollback(&head, &beside, &path)?;
+    }
     let snapshot = choose(&head, from, &path)?;
     let origin = Origin { store: &source, epoch: head.epoch };
     let opened = open_at(cx, origin, &snapshot).await;
@@ -154,6 +172,17 @@ async fn take_over(cx: &Context, claim: &mut Claim, from: &SeedFrom) -> Result<R
     publish(cx, claim, seeded).await?;
     tracing::info!(from = path, "the memory starts from another agent's");
     Ok(Restored { memory: open_memory(cx, None).await?, ledger: open_ledger(cx, &cx.work.ledger()).await? })
+}
+
+/// As a cycle of that agent would: from an older state than there was nobody starts unawares. Whoever names a
+/// snapshot knows which.
+fn check_rollback(head: &Head, beside: &[String], path: &str) -> Result<(), SeedError> {
+    match head.newer(beside.iter().map(String::as_str)) {
+        None => Ok(()),
+        Some(newer) => {
+            Err(SeedError::RolledBack { from: path.to_owned(), epoch: head.epoch, newer: newer.to_owned() })
+        }
+    }
 }
 
 /// The snapshot that is named, else the current one. One without a memory is no seed.

@@ -168,7 +168,7 @@ impl Writer {
         match self.agent.read_head().await {
             Ok(found) => explain_loss(&self.head, found.as_ref()),
             Err(ReadHeadError::Store(error)) => PublishError::Store(error),
-            Err(ReadHeadError::Head(_)) => PublishError::HeadLost { what: "made unreadable".into() },
+            Err(ReadHeadError::Head(error)) => PublishError::HeadUnreadable(error),
         }
     }
 
@@ -228,7 +228,7 @@ struct Placed {
 /// Why a compare-and-swap from `ours` failed, seen from what HEAD is now.
 fn explain_loss(ours: &Head, found: Option<&HeadAt>) -> PublishError {
     let Some(HeadAt { head, .. }) = found else {
-        return PublishError::HeadLost { what: "removed".into() };
+        return PublishError::HeadRemoved;
     };
     let by = &head.acquired_by;
     if by.cycle.uid == ours.acquired_by.cycle.uid && head.epoch > ours.epoch {
@@ -236,7 +236,7 @@ fn explain_loss(ours: &Head, found: Option<&HeadAt>) -> PublishError {
     }
     if head.epoch <= ours.epoch {
         // Nobody lowers an epoch: a backup was put back, or a file copied, under a running cycle.
-        return PublishError::HeadLost { what: format!("put back to epoch {}", head.epoch) };
+        return PublishError::HeadPutBack { epoch: head.epoch };
     }
     PublishError::Fenced { by: by.cycle.name.clone(), epoch: head.epoch }
 }

@@ -121,8 +121,9 @@ async fn a_large_result_of_a_cycle_that_was_killed_goes_with_the_next() {
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move { axum::serve(listener, app).await });
     let large = call("http_request", json!({"method": "GET", "url": format!("http://127.0.0.1:{port}/")}));
-    let cycles = vec![vec![turn(vec![large]), slow], vec![turn(vec![finish("done")])]];
-    let server = server(cycles).await;
+    // In the same second the next cycle's prompt is the same, and the first conversation goes on.
+    let again = vec![turn(vec![large.clone()]), turn(vec![finish("done")])];
+    let server = server(vec![vec![turn(vec![large]), slow], again]).await;
     let mut agent = Agent::with_model(Provider::OpenAICompatible, &server.url);
     agent.config.http.allowed_hosts =
         vec![AllowedHost { host: "127.0.0.1".into(), port: Some(port), private: true }];

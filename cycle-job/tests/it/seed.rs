@@ -149,6 +149,33 @@ async fn a_seed_that_is_not_there_or_not_sound_is_told_and_mended() {
     assert_eq!(rows(&new).await, "2");
 }
 
+/// The same check as of a cycle of that agent itself: nobody starts from what was, unless a person names it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_seed_whose_head_was_put_back_is_refused_unless_its_snapshot_is_named() {
+    let mut old = grown(1).await;
+    let path = old.objects().join("HEAD.json");
+    let (before, first) = (std::fs::read(&path).unwrap(), old.current().await);
+    old.cycle().await;
+    let (after, newest) = (std::fs::read(&path).unwrap(), old.current().await);
+    let mut new = seeded(&old, None);
+    std::fs::write(&path, &before).unwrap();
+    let words = ["shop/price-watch", "was rolled back", &newest, "cicadactl verify shop/price-watch"];
+    fails(&mut new, FailureClass::StoreRolledBack, &words).await;
+    let edited = String::from_utf8(after.clone()).unwrap();
+    let current = |id: &str| format!("\"current\": \"{id}\"");
+    assert!(edited.contains(&current(&newest)), "{edited}");
+    std::fs::write(&path, edited.replacen(&current(&newest), &current(&first), 1)).unwrap();
+    fails(&mut new, FailureClass::HeadCorrupt, &["newer than its current one"]).await;
+    std::fs::write(&path, &before).unwrap();
+    let mut named = seeded(&old, Some(&first));
+    named.config.owner.name = "named".into();
+    assert_eq!(named.cycle().await.result, CycleResult::Done, "{}", named.log());
+    assert_eq!(rows(&named).await, "2");
+    std::fs::write(&path, &after).unwrap();
+    assert_eq!(new.cycle().await.result, CycleResult::Done, "{}", new.log());
+    assert_eq!(rows(&new).await, "3");
+}
+
 /// What one attempt leaves, its next one ends; what was found then is what would have been without a death.
 async fn ends_well(new: &Agent, run: &cicada_contract::plan::PlanRun, when: &str) {
     let report: CycleReport = new.run(run).await;

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::{
     archive::PackedArchive,
-    head::{AppliedRestore, ArchiveRef, SeededFrom, Snapshot, SnapshotKind},
+    head::{AppliedRestore, ArchiveRef, HeadError, SeededFrom, Snapshot, SnapshotKind},
     store::StoreError,
 };
 
@@ -121,12 +121,21 @@ pub enum PublishError {
         /// Its epoch.
         epoch: u64,
     },
-    /// HEAD was removed, purged or made unreadable while the cycle ran.
-    #[error("HEAD was {what} while the cycle ran; nothing was published")]
-    HeadLost {
-        /// `removed`, `purged`, ...
-        what: String,
+    /// HEAD was removed while the cycle ran.
+    #[error("HEAD was removed while the cycle ran; nothing was published")]
+    HeadRemoved,
+    /// An older HEAD was put in its place while the cycle ran: from a backup, or by hand.
+    #[error(
+        "HEAD was put back to epoch {epoch} while the cycle ran; nothing was published: put the newer HEAD.json back \
+         (cicadactl verify tells more)"
+    )]
+    HeadPutBack {
+        /// Its epoch.
+        epoch: u64,
     },
+    /// HEAD was made unreadable while the cycle ran.
+    #[error("HEAD was replaced while the cycle ran; nothing was published")]
+    HeadUnreadable(#[source] HeadError),
     /// A delta builds on an archive that HEAD does not name (any more).
     #[error("HEAD names no archive {parent}, which the new one builds on; nothing was published")]
     BaseGone {
@@ -172,7 +181,9 @@ impl PublishError {
         match self {
             Self::Fenced { .. } => FailureClass::PersistFenced,
             Self::Superseded { .. } => FailureClass::Superseded,
-            Self::HeadLost { .. } => FailureClass::MemoryMissing,
+            Self::HeadRemoved => FailureClass::MemoryMissing,
+            Self::HeadPutBack { .. } => FailureClass::StoreRolledBack,
+            Self::HeadUnreadable(error) => error.class(),
             Self::BaseGone { .. } => FailureClass::SqlitePersistenceFailed,
             Self::TooLate => FailureClass::GraceTooShort,
             Self::Upload { source, .. } | Self::Store(source) if !source.is_retryable() => {

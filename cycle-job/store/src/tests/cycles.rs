@@ -222,10 +222,20 @@ async fn a_publish_with_a_removed_or_replaced_head_writes_nothing() {
     first.writer.publish(PublishRequest::new(SnapshotKind::Checkpoint, now())).await.unwrap();
     bench.agent.store().put(&head_key, old, Condition::Any).await.unwrap();
     let error = first.writer.publish(last(SnapshotKind::Final)).await.unwrap_err();
-    assert!(matches!(error, PublishError::HeadLost { .. }), "{error}");
+    assert!(matches!(error, PublishError::HeadPutBack { epoch: 1 }), "{error}");
+    assert_eq!(error.class(), FailureClass::StoreRolledBack);
+    for (bytes, class) in
+        [("{", FailureClass::HeadCorrupt), (r#"{"version":9}"#, FailureClass::UnknownVersion)]
+    {
+        bench.agent.store().put(&head_key, bytes.into(), Condition::Any).await.unwrap();
+        let error = first.writer.publish(last(SnapshotKind::Final)).await.unwrap_err();
+        assert_eq!(error.class(), class, "{error}");
+        assert_eq!(bench.agent.store().get(&head_key).await.unwrap().bytes, bytes);
+    }
     bench.agent.store().delete(&head_key).await.unwrap();
     let error = first.writer.publish(last(SnapshotKind::Final)).await.unwrap_err();
-    assert!(matches!(error, PublishError::HeadLost { .. }), "{error}");
+    assert!(matches!(error, PublishError::HeadRemoved), "{error}");
+    assert_eq!(error.class(), FailureClass::MemoryMissing);
     assert!(bench.agent.read_head().await.unwrap().is_none());
 }
 

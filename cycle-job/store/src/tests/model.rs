@@ -215,7 +215,13 @@ impl World {
                 self.count("fenced");
                 self.fenced.insert(process.cycle.clone());
             }
-            Err(PublishError::HeadLost { what }) => panic!("HEAD was {what}"),
+            Err(
+                error @ (PublishError::HeadRemoved
+                | PublishError::HeadPutBack { .. }
+                | PublishError::HeadUnreadable(_)),
+            ) => {
+                panic!("{error}")
+            }
             Err(_) => {
                 self.count("publish failed");
                 self.unclear.insert(process.cycle.clone());

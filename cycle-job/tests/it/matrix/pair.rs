@@ -34,6 +34,7 @@ impl Pair {
         }
         let turn = self.rng.random_range(0..2);
         let before = self.sent(turn).await;
+        (self.worlds[turn].wakes, self.worlds[turn].passed_by) = (BTreeSet::new(), false);
         if self.rng.random_bool(0.2) {
             self.worlds[turn].deliver_to_peer(DISTURBED).await;
         } else {

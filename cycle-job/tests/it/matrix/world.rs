@@ -141,7 +141,6 @@ impl World {
 
     /// One cycle with faults, and what must hold after it.
     pub(super) async fn run(&mut self) {
-        (self.wakes, self.passed_by) = (BTreeSet::new(), false);
         if self.rng.random_bool(0.2) {
             self.put_message().await;
         }

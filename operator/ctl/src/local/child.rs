@@ -36,10 +36,13 @@ pub(super) async fn run(
 ) -> anyhow::Result<Ended> {
     std::fs::create_dir_all(folder).with_context(|| format!("can't make {}", folder.display()))?;
     let paths = Paths::new(folder);
-    std::fs::write(&paths.config, config)?;
-    std::fs::write(&paths.run, serde_json::to_vec(&plan.run)?)?;
-    // A report of an earlier cycle must not be taken for this one's.
-    let _ = std::fs::remove_file(&paths.report);
+    let put = |path: &Path, done: std::io::Result<()>| {
+        done.with_context(|| format!("can't write {}", path.display()))
+    };
+    // In place of that of an earlier cycle, which must not be taken for this one's.
+    put(&paths.report, cicada_cycle_job::reserve_report(&paths.report))?;
+    put(&paths.config, std::fs::write(&paths.config, config))?;
+    put(&paths.run, std::fs::write(&paths.run, serde_json::to_vec(&plan.run)?))?;
     let started = Instant::now();
     let program = std::env::current_exe()?;
     let own = match &plan.config.executor {
