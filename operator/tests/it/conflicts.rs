@@ -24,7 +24,7 @@ fn a_conflict_is_met_again_at_once_and_told_to_nobody() {
     let plane = Plane::get();
     let ns = plane.namespace("conflicts");
     let operator = Operator::start(plane, &ns.name, "conflicts", "lease-conflicts");
-    ns.apply(&agent("a", "  successfulCyclesHistoryLimit: 1000\n"));
+    ns.apply(&agent("a", "  successfulCyclesHistoryLimit: 100\n"));
     until("it is looked at", 30, || ns.get("pa", "a")["status"]["state"].is_string().then_some(()));
     let (stop, serial) = (AtomicBool::new(false), AtomicU32::new(0));
     let write = |what: &[&str]| {
