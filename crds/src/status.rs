@@ -374,7 +374,7 @@ pub struct AskStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub hash: Option<String>,
-    /// At most 80 bytes.
+    /// The beginning of a question; of a proposal its size. At most 80 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 80))]
     pub summary: Option<String>,

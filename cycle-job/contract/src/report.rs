@@ -276,7 +276,7 @@ pub struct Ask {
     /// Hash of its content.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hash: String,
-    /// At most 80 bytes.
+    /// Of a question its beginning, of a proposal its size; at most 80 bytes.
     pub summary: String,
 }
 

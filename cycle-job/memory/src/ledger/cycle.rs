@@ -269,9 +269,12 @@ fn schedules(c: &Connection) -> Result<Vec<AgentSchedule>, Fault> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+/// What waits for a person, as status shows it: more people may read that than a charter, so that of a proposal it has
+/// the size alone.
 fn asks(c: &Connection, now: Timestamp) -> Result<Vec<Ask>, Fault> {
     let mut statement = c.prepare_cached(
-        "SELECT proposal_id, kind, substr(content_hash, 1, 10), summary, created_at FROM proposals WHERE state = 'open' UNION ALL \
+        "SELECT proposal_id, kind, substr(content_hash, 1, 10), \
+                'a ' || kind || ' of ' || length(CAST(content AS BLOB)) || ' bytes' AS summary, created_at FROM proposals WHERE state = 'open' UNION ALL \
          SELECT name, 'tool', substr(changed_hash, 1, 10), 'the MCP tool is not what it was at first use', changed_at FROM mcp_tools \
          WHERE changed_hash IS NOT NULL UNION ALL \
          SELECT request_id, 'human', '', question, created_at FROM human_requests WHERE state = 'open' AND expires_at > ?1 \
