@@ -19,7 +19,14 @@ use cicada_operator_core::{
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
-use crate::{act, context::Context, error::Error, foreign, index::Key, numbers, observe};
+use crate::{
+    act,
+    context::Context,
+    error::Error,
+    foreign,
+    index::{Index, Key},
+    numbers, observe,
+};
 
 /// Most steps in one look. A cycle's way takes four; more means that something does not settle.
 const STEPS: usize = 12;
@@ -106,17 +113,7 @@ async fn observe_and_decide(
     let (cycles, environment, job_vanished) = {
         let index = context.index();
         let cycles = index.cycles(key, &uid);
-        let since = cycles.iter().filter(|c| !c.is_terminal() && !c.deleting).map(|c| c.created).min();
-        let environment = Environment {
-            hold: context.config.hold.clone().or_else(|| index.hold(&key.namespace)),
-            full: index.is_full(key, since, &context.config.capacity),
-            looks: true,
-            instance: Some(context.instance.clone()),
-            shares_credentials: index.shares_credentials(key, &context.config.defaults),
-            charter_sha256: index.charter_sha256(key),
-            namespace_ends: context.spaces.is_ending(&key.namespace),
-            peers: index.peers(agent, &context.config.defaults),
-        };
+        let environment = environment(context, &index, key, agent, &cycles);
         (cycles, environment, active.as_ref().is_some_and(|c| index.job_vanished(c)))
     };
     let seen = Observed {
@@ -133,6 +130,27 @@ async fn observe_and_decide(
     let mut plan = decide(&seen, now);
     plan.status = context.schema.known("PersistentAgent", plan.status);
     Ok((plan, cycles))
+}
+
+/// All that is known beside the agent, its cycles and Jobs.
+fn environment(
+    context: &Context,
+    index: &Index,
+    key: &Key,
+    agent: &PersistentAgent,
+    cycles: &[CycleView],
+) -> Environment {
+    let since = cycles.iter().filter(|c| !c.is_terminal() && !c.deleting).map(|c| c.created).min();
+    Environment {
+        hold: context.config.hold.clone().or_else(|| index.hold(&key.namespace)),
+        full: index.is_full(key, since, &context.config.capacity),
+        looks: true,
+        instance: Some(context.instance.clone()),
+        shares_credentials: index.shares_credentials(key, &context.config.defaults),
+        charter_sha256: index.charter_sha256(key),
+        namespace_ends: context.spaces.is_ending(&key.namespace),
+        peers: index.peers(agent, &context.config.defaults),
+    }
 }
 
 /// An active cycle that the index lacks was deleted, which ends its Job, and one that joined it would stay without an
@@ -224,11 +242,11 @@ async fn explain(
         // A status that is refused (by a policy, say) says nothing about the Job: that is tried again.
         Error::Invalid { what: "Job" | "ConfigMap", message } => {
             let end = CycleEnd::failed("JobRejected", cut(message, 512), true);
-            end_cycle(context, agent, &cycles, &end, now).await
+            end_cycle(context, key, agent, &cycles, &end, now).await
         }
         Error::Foreign { .. } => {
             let end = CycleEnd::failed("UnexpectedJob", error.to_string(), true);
-            end_cycle(context, agent, &cycles, &end, now).await
+            end_cycle(context, key, agent, &cycles, &end, now).await
         }
         Error::Forbidden { what: "Job" | "ConfigMap", message } => {
             let [quota, forbidden] = active::JOB_REFUSED;
@@ -265,14 +283,15 @@ async fn explain_deletion(
 
 async fn end_cycle(
     context: &Context,
+    key: &Key,
     agent: &mut act::Agent,
     cycles: &[CycleView],
     end: &CycleEnd,
     now: Timestamp,
 ) -> Result<Timestamp, Error> {
-    let environment = Environment { instance: Some(context.instance.clone()), ..Environment::default() };
     let plan = {
         let held = agent.clone();
+        let environment = { environment(context, &context.index(), key, &held, cycles) };
         let seen = Observed {
             agent: &held,
             cycles,

@@ -106,6 +106,30 @@ fn an_evicted_pod_says_nothing_about_a_cycle_whose_next_pod_does_the_work() {
     assert_eq!(agent["status"]["consecutiveFailures"], Value::Null);
 }
 
+/// cloudnative-pg#10859, #9370: a run whose pod could not end, since its node had gone, was active for ever.
+#[test]
+#[ignore = "needs etcd and kube-apiserver: tests/run"]
+fn a_pod_on_a_node_that_is_gone_holds_its_agent_up_for_its_grace_period_only() {
+    let plane = Plane::get();
+    let ns = plane.namespace("node-gone");
+    let _operator = Operator::start(plane, &ns.name, "node-gone", "lease-node-gone");
+    ns.apply(&agent("a", "  pod: {labels: {fake: stay}, terminationGracePeriodSeconds: 30}\n"));
+    ns.apply(&cycle("first", "a"));
+    let pod = pod_of(&ns, "first", 1);
+    // With a node, only its kubelet may say that the pod has ended; this one never does.
+    ns.bind_pod(&pod, "gone");
+    ns.kubectl(&["delete", "pod", name(&pod), "--wait=false"]);
+    let ended =
+        until("the cycle is given up", 180, || Some(ns.get("pac", "first")).filter(|c| phase(c) == "Failed"));
+    assert_eq!(ended["status"]["reason"], "NodeLost", "{ended:#}");
+    let left = ns.get("pod", name(&pod));
+    assert!(left["metadata"]["deletionTimestamp"].is_string(), "the pod was never heard of again: {left:#}");
+    ns.apply(&cycle("second", "a"));
+    let next = pod_of(&ns, "second", 1);
+    ns.end_pod(&next, &done());
+    until("the agent goes on", 60, || (phase(&ns.get("pac", "second")) == "Succeeded").then_some(()));
+}
+
 /// Waits for a Job's end and then for what the agent tells of it: five seconds, and the machine is busy.
 fn told_soon(ns: &Namespace, agent: &str, job: &str, told: impl Fn(&Value) -> bool) {
     until("the Job has ended", 90, || {
@@ -183,6 +207,33 @@ fn stranger_in_the_place_of(ns: &Namespace, cycle: &str) -> String {
 
 fn refused(ns: &Namespace, cycle: &str) -> Value {
     until("the cycle is refused", 60, || Some(ns.get("pac", cycle)).filter(|c| phase(c) == "Failed"))
+}
+
+/// A Job that was refused took conditions along that have nothing to do with it, until the next look.
+#[test]
+#[ignore = "needs etcd and kube-apiserver: tests/run"]
+fn a_refused_job_leaves_the_other_conditions_as_they_were() {
+    let plane = Plane::get();
+    let ns = plane.namespace("refused");
+    let _operator = Operator::start(plane, &ns.name, "refused", "lease-refused");
+    let shared = |name: &str, more: &str| {
+        let bucket =
+            "{s3: {bucket: b, endpoint: \"http://127.0.0.1:9\", credentials: {secretName: cicada-store}}}";
+        agent(name, more).replace("{directory: {path: /store, claimName: c}}", bucket)
+    };
+    ns.apply(&format!("{}---\n{}", shared("a", "  suspend: true\n"), shared("b", "")));
+    ns.apply(&cycle("first", "a"));
+    let found = || Some(condition(&ns.get("pa", "a"), "CredentialsShared")).filter(|c| c["status"] == "True");
+    let before = until("the agents share their credentials", 60, found);
+    stranger_in_the_place_of(&ns, "first");
+    // Times in conditions are whole seconds.
+    std::thread::sleep(Duration::from_secs(2));
+    ns.apply(&shared("a", ""));
+    assert_eq!(refused(&ns, "first")["status"]["reason"], "UnexpectedJob");
+    let looked_at = || (ns.get("pa", "a")["status"]["lastCycle"]["name"] == "first").then_some(());
+    until("the agent tells of it", 30, looked_at);
+    let after = until("the credentials are shared as before", 30, found);
+    assert_eq!(before["lastTransitionTime"], after["lastTransitionTime"]);
 }
 
 /// agent-sandbox#784, #875, #822: what somebody had made under a name that could be guessed was taken over.

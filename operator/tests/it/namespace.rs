@@ -102,6 +102,16 @@ impl Namespace {
         self.set_pod(pod, &json!({"exitCode": 137, "reason": "Error"}), &status);
     }
 
+    /// Puts a pod onto a node.
+    #[track_caller]
+    pub fn bind_pod(&self, pod: &Value, node: &str) {
+        let name = &pod["metadata"]["name"];
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
+        let path = format!("/api/v1/namespaces/{}/pods/{}/binding", self.name, name.as_str().unwrap());
+        let said = self.plane.run(&["create", "--raw", &path, "-f", "-"], Some(&binding.to_string()));
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    }
+
     #[track_caller]
     fn set_pod(&self, pod: &Value, terminated: &Value, status: &Value) {
         let mut status = status.clone();
