@@ -59,7 +59,8 @@ pub struct RunArgs {
     /// executor needs it.
     #[arg(long)]
     pub mcp: Option<PathBuf>,
-    /// People wait for the cycle: a model's server at which nothing listens is told within seconds.
+    /// People wait for the cycle: a model's server at which nothing listens is told within seconds. Whoever started it
+    /// holds its standard input open: at the end of that the cycle ends in order, as at a signal.
     #[arg(long)]
     pub attended: bool,
 }

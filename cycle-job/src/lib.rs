@@ -108,8 +108,8 @@ async fn run(args: &RunArgs, launcher: Launcher, report_only: bool) -> CycleRepo
     };
     let namespace = plan.config.owner.namespace.clone();
     let timeout = Duration::from_secs(plan.config.limits.timeout);
-    let prepared =
-        Shutdown::listen(timeout).and_then(|shutdown| Ok((shutdown, WorkDir::prepare(&args.work)?)));
+    let prepared = Shutdown::listen(timeout, args.attended)
+        .and_then(|shutdown| Ok((shutdown, WorkDir::prepare(&args.work)?)));
     let (shutdown, work) = match prepared {
         Ok(both) => both,
         Err(error) => {

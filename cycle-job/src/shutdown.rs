@@ -1,8 +1,9 @@
 //! SIGTERM and the cycle's own time limit, as one thing that work can wait for.
 
+use std::io::Read as _;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 /// Why work must stop.
@@ -23,14 +24,22 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// Listens to SIGTERM and SIGINT; `timeout` counts from now.
-    pub fn listen(timeout: Duration) -> std::io::Result<Self> {
+    /// Listens to SIGTERM and SIGINT; `timeout` counts from now. With `input_too` the end of standard input is a
+    /// signal as well: it ends when the process at its other end does, however that ends, on every system.
+    pub fn listen(timeout: Duration, input_too: bool) -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         let (raise, signalled) = watch::channel(None);
         let mut term = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
+        let left = input_too.then(input_ended).transpose()?;
+        let left = async move {
+            match left {
+                Some(left) => _ = left.await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::spawn(async move {
-            tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
+            tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {}, () = left => {} }
             tracing::info!("signal received, ending in order");
             raise.send_replace(Some(Instant::now()));
             // The sender stays alive with the task, so that waiting receivers never see it closed.
@@ -60,4 +69,23 @@ impl Shutdown {
             () = tokio::time::sleep_until(self.deadline) => Stop::Timeout,
         }
     }
+}
+
+/// Tells when standard input has ended. A thread of its own reads it: one of the runtime's would hold up the end of
+/// the process.
+fn input_ended() -> std::io::Result<oneshot::Receiver<()>> {
+    let (tell, ended) = oneshot::channel();
+    std::thread::Builder::new().name("input".into()).spawn(move || {
+        let mut nothing = [0; 64];
+        let mut input = std::io::stdin().lock();
+        loop {
+            match input.read(&mut nothing) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            }
+        }
+        let _ = tell.send(());
+    })?;
+    Ok(ended)
 }

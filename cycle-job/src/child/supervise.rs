@@ -165,19 +165,19 @@ fn start(folder: &Path, session: &Session, command: &[OsString]) -> Result<Child
     let Some((program, args)) = command.split_first() else {
         return Err((NOT_FOUND, "no command was given".into()));
     };
-    Command::new(program)
-        .args(args)
+    let mut run = Command::new(program);
+    run.args(args)
         .env(URL, format!("{}/mcp", session.url))
         .env(TOKEN, &session.token)
         .env(FOLDER, folder)
         .env("PATH", path())
         .stdin(Stdio::null())
-        .process_group(0)
-        .spawn()
-        .map_err(|error| {
-            let code = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
-            (code, format!("can't run {}: {error}", program.to_string_lossy()))
-        })
+        .process_group(0);
+    group::end_with_us(&mut run);
+    run.spawn().map_err(|error| {
+        let code = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+        (code, format!("can't run {}: {error}", program.to_string_lossy()))
+    })
 }
 
 /// The search path with this program's folder at its end, so that scripts find `cycle-job`.

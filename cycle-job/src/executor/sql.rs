@@ -86,7 +86,10 @@ pub async fn run(
     }
     let work = Work {
         outcome: Outcome::Done,
-        message: format!("{} statements", result.statements.len()),
+        message: match result.statements.len() {
+            1 => "1 statement".to_owned(),
+            many => format!("{many} statements"),
+        },
         ended_by: None,
         usage: Usage { tool_calls: 1, ..Usage::default() },
         kind: SnapshotKind::Final,

@@ -28,10 +28,42 @@ pub(crate) struct Folder {
     pub(crate) agents: Vec<PersistentAgent>,
     /// Cycles to run once each.
     pub(crate) cycles: Vec<AgentCycle>,
-    /// Secrets, by name; values decoded.
-    pub(crate) secrets: BTreeMap<String, BTreeMap<String, String>>,
-    /// ConfigMaps, by name; text and binary values.
-    pub(crate) config_maps: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
+    /// Secrets; values decoded.
+    pub(crate) secrets: Named<String>,
+    /// ConfigMaps; text and binary values.
+    pub(crate) config_maps: Named<Vec<u8>>,
+}
+
+/// Objects with keys and values. One without a namespace is for the agents of every namespace that has none of its name.
+#[derive(Debug)]
+pub(crate) struct Named<T>(BTreeMap<(Option<String>, String), BTreeMap<String, T>>);
+
+impl<T> Default for Named<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T: Clone> Named<T> {
+    /// What the agents of a namespace see, by name.
+    pub(crate) fn of(&self, namespace: &str) -> BTreeMap<String, BTreeMap<String, T>> {
+        // Those without a namespace sort first, so that the others replace them.
+        let seen = self.0.iter().filter(|((own, _), _)| own.as_deref().is_none_or(|own| own == namespace));
+        seen.map(|((_, name), values)| (name.clone(), values.clone())).collect()
+    }
+
+    fn add(
+        &mut self,
+        namespace: Option<String>,
+        name: String,
+        values: BTreeMap<String, T>,
+    ) -> anyhow::Result<()> {
+        let place = namespace.as_ref().map_or_else(String::new, |n| format!(", in namespace {n}"));
+        match self.0.insert((namespace, name), values) {
+            None => Ok(()),
+            Some(_) => bail!("it is in the folder twice{place}: remove one"),
+        }
+    }
 }
 
 /// Files of `dir` that may hold manifests, in the order of their names.
@@ -85,6 +117,7 @@ impl Folder {
             return items.unwrap_or_default().into_iter().try_for_each(|item| self.add(item));
         }
         let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("").to_owned();
+        let namespace = document.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned);
         let what = format!("{kind} {name}");
         match kind.as_str() {
             "PersistentAgent" => {
@@ -107,7 +140,7 @@ impl Folder {
                             .with_context(|| format!("{what} holds bytes that are not text"))?,
                     );
                 }
-                self.secrets.insert(name, values);
+                self.secrets.add(namespace, name, values).with_context(|| what)?;
             }
             "ConfigMap" => {
                 let map: ConfigMap = serde_json::from_value(document).with_context(|| what.clone())?;
@@ -121,7 +154,7 @@ impl Folder {
                 if !names::is_name(&name) {
                     bail!("{name:?} can't be the name of a ConfigMap");
                 }
-                self.config_maps.insert(name, values);
+                self.config_maps.add(namespace, name, values).with_context(|| what)?;
             }
             "" => bail!("a document has no kind"),
             _ if version_of(&document).starts_with(GROUP) => {
@@ -211,8 +244,28 @@ mod tests {
         folder
             .add(serde_json::json!({"kind": "Secret", "metadata": {"name": "s"}, "stringData": {"a": "1"}, "data": {"b": "Mg=="}}))
             .unwrap();
-        assert_eq!(folder.secrets["s"]["a"], "1");
-        assert_eq!(folder.secrets["s"]["b"], "2");
+        assert_eq!(folder.secrets.of("lab")["s"]["a"], "1");
+        assert_eq!(folder.secrets.of("lab")["s"]["b"], "2");
+    }
+
+    #[test]
+    fn a_secret_is_seen_by_the_agents_of_its_namespace() {
+        let mut folder = Folder::default();
+        let mut add = |kind: &str, metadata: Value, value: &str| {
+            let data = if kind == "Secret" { "stringData" } else { "data" };
+            folder.add(serde_json::json!({"kind": kind, "metadata": metadata, data: {"k": value}}))
+        };
+        for kind in ["Secret", "ConfigMap"] {
+            add(kind, serde_json::json!({"name": "s"}), "any").unwrap();
+            add(kind, serde_json::json!({"name": "s", "namespace": "lab"}), "lab").unwrap();
+            add(kind, serde_json::json!({"name": "s", "namespace": "shop"}), "shop").unwrap();
+            let twice = add(kind, serde_json::json!({"name": "s", "namespace": "lab"}), "lab").unwrap_err();
+            assert!(format!("{twice:#}").contains("twice, in namespace lab"), "{twice:#}");
+        }
+        for (namespace, value) in [("lab", "lab"), ("shop", "shop"), ("other", "any")] {
+            assert_eq!(folder.secrets.of(namespace)["s"]["k"], value);
+            assert_eq!(folder.config_maps.of(namespace)["s"]["k"], value.as_bytes());
+        }
     }
 
     /// What a folder with these files says.

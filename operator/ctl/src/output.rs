@@ -206,6 +206,17 @@ pub(crate) fn problem(text: &str) {
     note(&format!("error: {text}"));
 }
 
+/// A number with its noun: `1 row`, `2 rows`.
+pub(crate) fn count(number: impl Into<u64>, noun: &str) -> String {
+    let number = number.into();
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// The same of a length.
+pub(crate) fn count_of(number: usize, noun: &str) -> String {
+    count(u64::try_from(number).unwrap_or(u64::MAX), noun)
+}
+
 /// Texts come from models and strangers: a terminal must not obey them. Line breaks and tabs stay.
 pub(crate) fn visible(text: &str) -> String {
     text.split('\n')

@@ -90,11 +90,18 @@ impl Attempt<'_> {
             ) => StoreError::Unauthorized {
                 location: self.location.into(),
                 reason: match code {
+                    Some(code @ ("AccessDenied" | "Forbidden" | "AllAccessDisabled")) => {
+                        format!("{code}: they are known, but no policy lets them {} `{}`", self.operation, self.key)
+                    }
                     Some(code) => match words::refusal(code) {
                         Some(why) => format!("{code}: {why}"),
                         None => format!("{code}{}", Self::said(message)),
                     },
-                    None => format!("status {status}"),
+                    // The answer to HEAD has no body; and a proxy's has no code of S3's.
+                    None => format!(
+                        "status {status} to {} of `{}`: a policy of the bucket, or a proxy before it, does not let it through",
+                        self.operation, self.key
+                    ),
                 },
                 source: None,
             },
@@ -204,6 +211,18 @@ mod tests {
             ),
             (403, Some("InvalidAccessKeyId"), &any, "the store refused the credentials: InvalidAccessKeyId"),
             (400, Some("ExpiredToken"), &any, "the store refused the credentials: ExpiredToken"),
+            (
+                403,
+                Some("AccessDenied"),
+                &any,
+                "the store refused the credentials: AccessDenied: they are known, but no policy lets them put `shop",
+            ),
+            (
+                403,
+                None,
+                &any,
+                "the store refused the credentials: status 403 to put of `shop/clerk/HEAD.json`: a policy",
+            ),
             (404, Some("NoSuchBucket"), &any, "the bucket does not exist: create `memories`"),
             (404, Some("NoSuchBucket"), &matching, "the bucket does not exist: create `memories`"),
             (404, Some("XAdminUserNotFound"), &any, "the store refused the credentials: XAdminUserNotFound"),

@@ -12,7 +12,6 @@ pub(super) fn refusal(code: &str) -> Option<&'static str> {
         }
         "ExpiredToken" | "TokenRefreshRequired" => "the session token has expired, get a new one",
         "InvalidToken" => "the session token is not valid",
-        "AccessDenied" | "Forbidden" => "they may not do this here",
         "RequestTimeTooSkewed" => "this machine's clock is off by more than the server allows",
         "AccountProblem" | "NotSignedUp" => "the account can't be used",
         _ => return None,

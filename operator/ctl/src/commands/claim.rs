@@ -5,7 +5,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use anyhow::{Context, bail};
 use cicada_contract::plan::{CycleIdentity, Owner};
-use cicada_store::{AcquireRequest, Acquisition, AgentStore, Head, Holder, Writer, is_held};
+use cicada_store::{AcquireRequest, Acquisition, AgentStore, Head, Holder, PublishError, Writer, is_held};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::exit::{Interrupted, UsageError};
@@ -74,8 +74,15 @@ pub(super) async fn holding<T>(
         () = stopped() => Err(Interrupted).context("cicadactl snapshots shows whether it had been done"),
     };
     if done.is_err() {
-        // Whoever holds it by now is told by HEAD itself; and without an answer the deadline passes.
-        let _ = writer.release(Timestamp::now()).await;
+        match writer.release(Timestamp::now()).await {
+            // Whoever holds it by now is told by HEAD itself.
+            Ok(()) | Err(PublishError::Fenced { .. }) => {}
+            Err(error) => output::note(&format!(
+                "the memory could not be let go of: {}; until {} other commands ask for --fence, cycles go ahead",
+                cicada_cycle_job::failure::chain(&error),
+                Timestamp::now() + HELD_FOR
+            )),
+        }
     }
     done
 }

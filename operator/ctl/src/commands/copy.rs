@@ -12,7 +12,7 @@ use super::claim::{acquire, confirm, holding, owner_of, warning};
 use super::restored::{head, private_folder, size};
 use crate::args::CopyArgs;
 use crate::exit::{LEFT_OUT, UsageError};
-use crate::output::{bytes, note, problem};
+use crate::output::{bytes, count_of, note, problem};
 use crate::progress;
 
 /// Runs the command.
@@ -37,8 +37,8 @@ pub(super) async fn run(args: CopyArgs) -> anyhow::Result<ExitCode> {
     let owned = if moved { format!(", owned by {}", new_owner.path()) } else { String::new() };
     confirm(
         &format!(
-            "{warning}Copy {} snapshots (the current one {}) from {} to {}{owned}?",
-            seen.snapshots.len(),
+            "{warning}Copy {} (the current one {}) from {} to {}{owned}?",
+            count_of(seen.snapshots.len(), "snapshot"),
             bytes(current),
             source.location(),
             target.location()
@@ -62,7 +62,12 @@ pub(super) async fn run(args: CopyArgs) -> anyhow::Result<ExitCode> {
     })
     .await?;
     let done = copied.progress;
-    note(&format!("{} objects, {} copied to {}", done.objects, bytes(done.bytes), target.location()));
+    note(&format!(
+        "{}, {} copied to {}",
+        count_of(done.objects, "object"),
+        bytes(done.bytes),
+        target.location()
+    ));
     if !moved {
         note("the source stays as it is: cycles go on there until spec.store names the copy");
     }

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use super::claim::{acquire, at_work, holding, owner_of};
 use super::restored::head;
 use crate::args::{Format, GcArgs};
-use crate::output::{Grid, bytes, note};
+use crate::output::{Grid, bytes, count_of, note};
 
 /// Runs the command.
 pub(super) async fn run(args: GcArgs) -> anyhow::Result<()> {
@@ -16,8 +16,8 @@ pub(super) async fn run(args: GcArgs) -> anyhow::Result<()> {
         let (found, head) = look(&store, args.fence).await?;
         show(&found, &head, &store, args.output.format)?;
         note(&format!(
-            "{} objects, {} would go; --yes removes them{}",
-            found.objects.len(),
+            "{}, {} would go with --yes{}",
+            count_of(found.objects.len(), "object"),
             bytes(found.objects.iter().map(|(_, size)| size).sum()),
             later(found.later)
         ));
@@ -37,8 +37,8 @@ pub(super) async fn run(args: GcArgs) -> anyhow::Result<()> {
     let gone = done.removed.iter().map(|key| (key.clone(), sizes(key))).collect();
     print(&Collectable { objects: gone, later: done.later }, &head, args.output.format)?;
     note(&format!(
-        "{} objects, {} removed{}{}",
-        done.removed.len(),
+        "{}, {} removed{}{}",
+        count_of(done.removed.len(), "object"),
         bytes(done.freed),
         if done.swept > 0 { format!(", {} unfinished uploads too", done.swept) } else { String::new() },
         later(done.later)

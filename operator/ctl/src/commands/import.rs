@@ -17,8 +17,11 @@ use super::restore::{KEEP_ALL, detached_ledger};
 use super::restored::{Part, Restored, blocking, memory_options};
 use crate::args::{ImportArgs, Target};
 use crate::exit::Missing;
-use crate::output::{bytes, note};
+use crate::output::{bytes, count, note};
 use crate::progress;
+
+/// Tables by which a ledger is known; no agent's design has all of them.
+const LEDGER_TABLES: [&str; 5] = ["documentation", "human_requests", "ingested", "meta", "proposals"];
 
 /// What is to become the memory, checked and packed on this machine.
 struct Staged {
@@ -78,9 +81,9 @@ pub(super) async fn run(args: ImportArgs) -> anyhow::Result<()> {
     })
     .await?;
     note(&format!(
-        "{}: {} tables, {}, is the memory of {owner_path} now",
+        "{}: {}, {}, is the memory of {owner_path} now",
         published.snapshot.id,
-        staged.tables,
+        count(staged.tables, "table"),
         bytes(staged.memory.file_size)
     ));
     Ok(())
@@ -122,12 +125,12 @@ fn question(head: &Head, staged: &Staged, from: &Path) -> String {
     let warning = warning(head).map(|w| format!("{w}.\n")).unwrap_or_default();
     let size = head.current().and_then(|s| s.memory.as_ref()).map_or(0, |m| m.file_size);
     format!(
-        "{warning}{} has a memory of {} in snapshot {}. Put {} ({} tables, {}) in its place? The earlier snapshots stay listed.",
+        "{warning}{} has a memory of {} in snapshot {}. Put {} ({}, {}) in its place? The earlier snapshots stay listed.",
         head.owner.path(),
         bytes(size),
         head.current.as_deref().unwrap_or_default(),
         from.display(),
-        staged.tables,
+        count(staged.tables, "table"),
         bytes(staged.memory.file_size)
     )
 }
@@ -198,6 +201,12 @@ fn seal(file: &Path, files: &Restored) -> anyhow::Result<cicada_memory::Sealed> 
     // The copy is opened once more as an agent's own: that judges its schema.
     let mut memory = MemoryWorker::spawn(files.launcher(), &dir, options)?;
     memory.check(Check::Integrity)?;
+    let tables = memory.tables()?;
+    if LEDGER_TABLES.iter().all(|name| tables.iter().any(|table| table == name)) {
+        bail!(
+            "it is a ledger, the platform's tables about an agent, and no memory: export the memory (cicadactl export              without --ledger), or both together (--as folder)"
+        );
+    }
     memory.unmount()?;
     let sealed = memory.seal()?;
     line.finish_and_clear();

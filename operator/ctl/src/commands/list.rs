@@ -1,5 +1,6 @@
 //! `list`: all agents of a store, or of the cluster.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -33,45 +34,76 @@ pub(super) async fn run(args: ListArgs) -> anyhow::Result<()> {
 async fn of_store(place: &Place, store: Arc<dyn ObjectStore>) -> anyhow::Result<Grid> {
     let prefix = place.namespace.as_ref().map(|n| format!("{n}/")).unwrap_or_default();
     let listing = store.list(&prefix).await?;
-    let agents = listing.iter().filter_map(|object| {
-        let (agent, key) = object.key.rsplit_once('/')?;
-        let (namespace, name) = agent.split_once('/')?;
-        (key == HEAD_KEY && !name.contains('/')).then(|| (namespace.to_owned(), name.to_owned()))
-    });
-    let heads = agents.map(|(namespace, name)| {
+    let found = places(listing.iter().map(|object| object.key.as_str()));
+    let heads = found.into_iter().map(|((namespace, name), left)| {
         let store = store.clone();
         async move {
             let head = AgentStore::new(store, &namespace, &name)?.read_head().await;
-            anyhow::Ok((format!("{namespace}/{name}"), head))
+            anyhow::Ok((format!("{namespace}/{name}"), left, head))
         }
     });
     let mut heads = stream::iter(heads.collect::<Vec<_>>()).buffered(AT_ONCE);
     let mut grid =
         Grid::new(&["agent", "state", "snapshot", "memory", "snapshots", "epoch", "written", "owner"]);
     while let Some(next) = heads.next().await {
-        let (agent, head) = next?;
+        let (agent, left, head) = next?;
         match head {
             Ok(Some(at)) => grid.push(row(&agent, &at.head)),
-            // It went between listing and reading.
-            Ok(None) => {}
+            Ok(None) => match left {
+                Left::Snapshots => {
+                    note(&format!(
+                        "{agent}: HEAD.json is missing, and archives of snapshots are there: bring it back from the bucket's \
+                         versions or a backup"
+                    ));
+                    grid.push(without_head(&agent, "no HEAD"));
+                }
+                Left::Others => grid.push(without_head(&agent, "no memory yet")),
+                // It went between listing and reading.
+                Left::Head => {}
+            },
             Err(error @ ReadHeadError::Store(_)) => return Err(error).context(agent),
             Err(ReadHeadError::Head(error)) => {
                 note(&format!("{agent}: {}", cicada_cycle_job::failure::chain(&error)));
-                let nothing = || Json::Null;
-                grid.push([
-                    json!(agent),
-                    json!("unreadable"),
-                    nothing(),
-                    nothing(),
-                    nothing(),
-                    nothing(),
-                    nothing(),
-                    nothing(),
-                ]);
+                grid.push(without_head(&agent, "unreadable"));
             }
         }
     }
     Ok(grid)
+}
+
+/// What says that there is an agent, in the order of its weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Left {
+    /// Messages or files that wait for its first cycle.
+    Others,
+    /// Archives.
+    Snapshots,
+    Head,
+}
+
+/// Agents, by namespace and name, of a store's keys.
+fn places<'a>(keys: impl Iterator<Item = &'a str>) -> BTreeMap<(String, String), Left> {
+    let mut found = BTreeMap::new();
+    for key in keys {
+        let mut parts = key.splitn(3, '/');
+        let (Some(namespace), Some(name), Some(rest)) = (parts.next(), parts.next(), parts.next()) else {
+            continue;
+        };
+        let left = match rest.split_once('/').map(|(folder, _)| folder) {
+            None if rest == HEAD_KEY => Left::Head,
+            Some("snapshots") => Left::Snapshots,
+            Some("inbox" | "files") => Left::Others,
+            _ => continue,
+        };
+        let known = found.entry((namespace.to_owned(), name.to_owned())).or_insert(left);
+        *known = left.max(*known);
+    }
+    found
+}
+
+fn without_head(agent: &str, state: &str) -> [Json; 8] {
+    let nothing = || Json::Null;
+    [json!(agent), json!(state), nothing(), nothing(), nothing(), nothing(), nothing(), nothing()]
 }
 
 fn row(agent: &str, head: &Head) -> [Json; 8] {
@@ -143,5 +175,29 @@ fn own_schedules(status: &PersistentAgentStatus, now: Timestamp) -> Option<Strin
     match status.agent_paused_until.filter(|until| *until > now) {
         Some(until) => Some(format!("{count}, paused until {}", until.strftime("%Y-%m-%d %H:%M:%S"))),
         None => (count > 0).then(|| count.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_without_head_is_listed_by_what_it_left() {
+        let keys = [
+            "lab/a/HEAD.json",
+            "lab/a/inbox/1",
+            "lab/b/snapshots/1-1-aa/memory.db.zst",
+            "lab/b/inbox/1",
+            "lab/c/inbox/1",
+            "lab/d/files/x/HEAD.json",
+            "lab/e/other",
+            "README",
+        ];
+        let found = places(keys.into_iter());
+        let of = |name: &str| found.get(&("lab".to_owned(), name.to_owned())).copied();
+        assert_eq!(of("a"), Some(Left::Head));
+        assert_eq!(of("b"), Some(Left::Snapshots));
+        assert_eq!((of("c"), of("d"), of("e")), (Some(Left::Others), Some(Left::Others), None));
     }
 }

@@ -1,8 +1,9 @@
 //! Messages of people to agents.
 
 use anyhow::{Context, bail};
-use cicada_crds::AgentCycle;
 use cicada_crds::cycle::{AgentCycleSpec, AgentRef, CycleTrigger, TriggerKind};
+use cicada_crds::people::Inbound;
+use cicada_crds::{AgentCycle, PersistentAgentSpec};
 use cicada_store::{INBOX_VERSION, InboxMessage, StoreError};
 use jiff::Timestamp;
 use kube::Api;
@@ -24,7 +25,9 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<()> {
         bail!(UsageError("the text is empty".into()));
     }
     // Nobody would ever read it otherwise.
-    let is_known = args.target.manifest().await?.is_some();
+    let manifest = args.target.manifest().await?;
+    let is_known = manifest.is_some();
+    let wakes = manifest.is_none_or(|agent| wakes(&agent.spec, &args.channel, &args.from));
     let now = Timestamp::now();
     let message = InboxMessage {
         version: INBOX_VERSION,
@@ -58,9 +61,28 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<()> {
     if !new {
         note("this message was there already: it counts once");
     }
+    if !wakes {
+        note(&format!(
+            "in the inbox of {namespace}/{name}; read at the next cycle: {} is no contact on {}, and spec.inbound lets only \
+             contacts wake the agent",
+            message.from, message.channel
+        ));
+        return Ok(());
+    }
     let hash = message.hash();
     note(&ask_for_cycle(&args.target.place, &namespace, &name, &hash, TriggerKind::Message).await?);
     Ok(())
+}
+
+/// Channel of people who have the agent's folder or store in their hands.
+pub(crate) const OWN_CHANNEL: &str = "cli";
+
+/// Whether a message wakes the agent; the next cycle reads it in any case.
+pub(crate) fn wakes(spec: &PersistentAgentSpec, channel: &str, from: &str) -> bool {
+    let plain = |address: &str| address.split_whitespace().collect::<String>().to_lowercase();
+    let is_contact =
+        || spec.contacts.iter().any(|c| c.channel == channel && plain(&c.address) == plain(from));
+    channel == OWN_CHANNEL || spec.inbound == Some(Inbound::Anyone) || is_contact()
 }
 
 /// A cycle for this message; the same message asks for the same cycle.
@@ -98,4 +120,28 @@ pub(super) async fn ask_for_cycle(
         "in the inbox of {namespace}/{name}; cycle {} will read it",
         made.metadata.name.unwrap_or_default()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stranger_wakes_only_who_lets_anyone() {
+        let spec = |more: &str| -> PersistentAgentSpec {
+            serde_saphyr::from_str(&format!("executor: {{sql: {{inline: SELECT 1}}}}\n{more}")).unwrap()
+        };
+        let contacts = "contacts: [{channel: mail, address: Ada@Example.com}]";
+        for (more, channel, from, expected) in [
+            ("", "mail", "ada@example.com", false),
+            ("", "cli", "operator", true),
+            (contacts, "mail", "ada@example.com", true),
+            (contacts, "chat", "ada@example.com", false),
+            (contacts, "mail", "eve@example.com", false),
+            ("inbound: Anyone", "mail", "eve@example.com", true),
+            ("inbound: KnownContacts", "mail", "eve@example.com", false),
+        ] {
+            assert_eq!(wakes(&spec(more), channel, from), expected, "{more}: {channel} {from}");
+        }
+    }
 }

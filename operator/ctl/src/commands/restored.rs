@@ -2,6 +2,7 @@
 //! opened by sandboxed workers.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -12,6 +13,7 @@ use cicada_memory::{
 use cicada_store::{AgentStore, ArchiveRef, ChainError, Head, Snapshot, StoreError};
 
 use crate::exit::Missing;
+use crate::output::note;
 use crate::progress;
 use crate::scratch::Scratch;
 use crate::target::did_you_mean;
@@ -236,16 +238,47 @@ pub(super) fn memory_options(file: &Path) -> MemoryOptions {
     MemoryOptions::new((2 * size).max(256 * MIB), 256 * MIB, PATIENCE)
 }
 
-/// HEAD, or why there is none.
+/// HEAD, or why there is none. One that can't be the newest is used, and that is said: whoever looks at an older state
+/// must know.
 pub(super) async fn head(store: &AgentStore) -> anyhow::Result<Head> {
+    // Listed before HEAD is read: no cycle that runs beside can make HEAD look old. A key may have no right to list.
+    let ids = store.snapshot_ids().await.unwrap_or_default();
+    let head = bare_head(store).await?;
+    // Once is enough where a command looks again and again.
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if let Some(wrong) = doubt(&head, &ids).filter(|_| !TOLD.swap(true, Ordering::Relaxed)) {
+        let agent = head.owner.path();
+        let agent = agent.split_once('/').map_or(agent.as_str(), |(_, agent)| agent);
+        note(&format!("warning: {wrong}; cicadactl verify {agent} says what to do"));
+    }
+    Ok(head)
+}
+
+/// Why a HEAD can't be the newest one.
+fn doubt(head: &Head, ids: &[String]) -> Option<String> {
+    if let Some(newer) = head.newer(ids.iter().map(String::as_str)) {
+        return Some(format!(
+            "this is an older state: HEAD.json ends at epoch {}, and the store has snapshot {newer}",
+            head.epoch
+        ));
+    }
+    let wrong = head.check_current().err()?;
+    Some(cicada_cycle_job::failure::chain(&wrong))
+}
+
+/// HEAD without a doubt about it, for those who judge it themselves.
+pub(super) async fn bare_head(store: &AgentStore) -> anyhow::Result<Head> {
     let Some(at) = store.read_head().await? else {
         let left = store.store().list(&store.key("snapshots/")).await?;
         if !left.is_empty() {
             bail!(
-                "HEAD.json is missing at {}, and {} archives of snapshots are there: \
+                "HEAD.json is missing at {}, and {} there: \
                  bring HEAD.json back from the bucket's versions or a backup",
                 store.location(),
-                left.len()
+                match left.len() {
+                    1 => "an archive of a snapshot is".to_owned(),
+                    many => format!("{many} archives of snapshots are"),
+                }
             );
         }
         let near = near_agents(store).await;

@@ -1,13 +1,14 @@
 //! One cycle as a child process: what a Job and its pod are in a cluster.
 
 use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use cicada_contract::plan::{ContainerConfig, Executor, Mode};
-use cicada_contract::{CyclePlan, CycleReport};
+use cicada_contract::{CyclePlan, CycleReport, FailureClass};
 use cicada_cycle_job::executor::container::server::mark_ended;
 use indicatif::ProgressBar;
 use serde_json::Value;
@@ -16,6 +17,9 @@ use tokio::process::{Child, Command};
 
 use crate::interrupt::stopped;
 use crate::{output, progress};
+
+/// Longest time between a signal's end of the child and its arrival here.
+const SIGNAL_MARGIN: Duration = Duration::from_secs(1);
 
 /// What a cycle left.
 pub(super) struct Ended {
@@ -61,11 +65,13 @@ pub(super) async fn run(
     }
     let mut child = command
         .envs(secrets)
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .context("can't start the cycle")?;
+    // Held, not written to: its end tells the cycle that this process is gone, also one that was killed.
+    let hold = child.stdin.take();
     let bar = progress::spinner(&plan.config.owner.name);
     let own = own.map(|own| own_process(own, &plan.config.owner.name, &program, &paths.mcp)).transpose()?;
     let agent = plan.config.owner.name.clone();
@@ -83,6 +89,7 @@ pub(super) async fn run(
             }
         }
     };
+    drop(hold);
     if let Some(task) = own {
         // A cycle that was killed could not say so itself: its agent would wait for the server.
         mark_ended(&paths.mcp);
@@ -98,10 +105,14 @@ pub(super) async fn run(
     bar.finish_and_clear();
     let report = std::fs::read_to_string(&paths.report).ok().and_then(|text| CycleReport::parse(&text).ok());
     let report = report.unwrap_or_else(|| {
-        let class = status.code().and_then(cicada_contract::FailureClass::from_exit_code);
-        let class = class.unwrap_or(cicada_contract::FailureClass::WorkerCrashed);
+        let class = status.code().and_then(FailureClass::from_exit_code);
+        let class = class.unwrap_or(FailureClass::WorkerCrashed);
         CycleReport::failed(class, format!("the cycle left no report ({status})"))
     });
+    if status.signal().is_some() || report.class == Some(FailureClass::Disrupted) {
+        // Ctrl-C reaches both processes: this one's share of it may still be on its way.
+        let _ = tokio::time::timeout(SIGNAL_MARGIN, stopped()).await;
+    }
     Ok(Ended { report, took: started.elapsed(), console })
 }
 

@@ -16,6 +16,9 @@ use serde::{Deserialize, Serialize};
 use crate::exit::{Busy, UsageError};
 use crate::target::local_state;
 
+/// How locations below the folder's state begin in what it keeps: a folder that was moved is the same one.
+const BELOW: &str = "file://./";
+
 /// Results of cycles that are kept for those who wait; more are only told to nobody.
 const RESULTS_KEPT: usize = 200;
 
@@ -187,12 +190,31 @@ impl Desk {
 
     /// What was last seen of an agent by a process that has ended; nothing, if none has.
     pub(super) fn seen(&self, namespace: &str, agent: &str) -> Seen {
-        read(&self.seen_file(namespace, agent)).unwrap_or_default()
+        let mut seen: Seen = read(&self.seen_file(namespace, agent)).unwrap_or_default();
+        self.place(&mut seen, (BELOW, &self.below()));
+        seen
     }
 
     /// Remembers it.
     pub(super) fn remember(&self, namespace: &str, agent: &str, seen: &Seen) -> anyhow::Result<()> {
-        self.write(&self.seen_file(namespace, agent), seen)
+        let mut seen = seen.clone();
+        self.place(&mut seen, (&self.below(), BELOW));
+        self.write(&self.seen_file(namespace, agent), &seen)
+    }
+
+    /// Writes the location of a store that goes with the folder anew.
+    fn place(&self, seen: &mut Seen, (from, to): (&str, &str)) {
+        let store = seen.memory.as_mut().and_then(|memory| memory.store.as_mut());
+        if let Some(store) = store
+            && let Some(rest) = store.strip_prefix(from)
+        {
+            *store = format!("{to}{rest}");
+        }
+    }
+
+    /// How locations below the folder's state begin while it lies where it does now.
+    fn below(&self) -> String {
+        format!("file://{}/", self.state.display())
     }
 
     fn seen_file(&self, namespace: &str, agent: &str) -> PathBuf {
@@ -280,6 +302,35 @@ mod tests {
             desk.tell("shop", &asked).unwrap();
             assert_eq!(desk.asked("shop", "clerk").len(), left, "{phase:?}");
             assert_eq!(desk.told("shop", "clerk-run-1").unwrap().status.unwrap().phase, Some(phase));
+        }
+    }
+
+    #[test]
+    fn what_was_seen_moves_with_the_folder() {
+        let place = tempfile::tempdir().unwrap();
+        let (old, new) = (place.path().join("old"), place.path().join("new"));
+        std::fs::create_dir(&old).unwrap();
+        let seen_at = |desk: &Desk, store: &str| Seen {
+            memory: Some(MemoryStatus {
+                store: Some(store.replace("STATE", &desk.state.display().to_string())),
+                ..Default::default()
+            }),
+            usage: None,
+        };
+        let desk = Desk::new(&old).unwrap();
+        desk.lock().unwrap();
+        for (agent, store) in
+            [("own", "file://STATE/store"), ("bucket", "s3://b/p"), ("elsewhere", "file:///else")]
+        {
+            desk.remember("lab", agent, &seen_at(&desk, store)).unwrap();
+            assert_eq!(desk.seen("lab", agent), seen_at(&desk, store));
+        }
+        std::fs::rename(&old, &new).unwrap();
+        let desk = Desk::new(&new).unwrap();
+        for (agent, store) in
+            [("own", "file://STATE/store"), ("bucket", "s3://b/p"), ("elsewhere", "file:///else")]
+        {
+            assert_eq!(desk.seen("lab", agent), seen_at(&desk, store), "{agent}");
         }
     }
 

@@ -7,7 +7,8 @@ use cicada_crds::cycle::TriggerKind;
 use cicada_store::AgentStore;
 
 use super::world::World;
-use crate::commands::messages::message_cycle;
+use crate::commands::messages::{message_cycle, wakes};
+use crate::output;
 
 /// What was seen of one agent's inbox.
 #[derive(Debug, Default)]
@@ -43,6 +44,15 @@ impl Inbox {
                 // The end of its sender's cycle wakes this agent, if anything does.
                 Ok(message) if message.peer.is_some() => continue,
                 Ok(message) if message.answers.is_some() => TriggerKind::HumanReply,
+                Ok(message) if !wakes(&world.agent.spec, &message.channel, &message.from) => {
+                    output::note(&format!(
+                        "{}: a message of {} ({}) waits for the next cycle: the sender is no contact, see spec.inbound",
+                        world.path(),
+                        message.from,
+                        message.channel
+                    ));
+                    continue;
+                }
                 Ok(_) => TriggerKind::Message,
                 // The next cycle puts it into quarantine.
                 Err(_) => continue,

@@ -34,7 +34,11 @@ struct Shared {
 pub(super) async fn forever(local: &Local, folder: Folder) -> anyhow::Result<ExitCode> {
     let mut stamp = stamp_of(&local.args.dir);
     let worlds = local.worlds(&folder);
-    output::note(&format!("running {} agents of {}; Ctrl-C ends", worlds.len(), local.args.dir.display()));
+    output::note(&format!(
+        "running {} of {}; Ctrl-C ends",
+        output::count_of(worlds.len(), "agent"),
+        local.args.dir.display()
+    ));
     let shared = Shared {
         folder: Arc::new(RwLock::new(folder)),
         changed: watch::channel(()).0,

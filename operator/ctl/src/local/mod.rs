@@ -9,7 +9,8 @@ mod secrets;
 mod summary;
 mod world;
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -69,7 +70,8 @@ pub(crate) async fn run_one(
     let _in_order = InOrder::begin();
     let local = Local::take(args)?;
     local.write_config_maps(&folder)?;
-    let mut world = World::new(local.annotated(agent.clone()), &folder.agents, local.settings(&folder));
+    let settings = local.settings(&folder, namespace);
+    let mut world = World::new(local.annotated(agent.clone()), &folder.agents, settings);
     if let Some(why) = world.stays_asleep() {
         bail!("{why}");
     }
@@ -116,8 +118,11 @@ pub(crate) fn is(agent: &PersistentAgent, namespace: &str, name: &str) -> bool {
 
 /// `namespace/name`.
 fn path_of(agent: &PersistentAgent) -> String {
-    let namespace = agent.metadata.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
-    format!("{namespace}/{}", agent.metadata.name.as_deref().unwrap_or_default())
+    format!("{}/{}", namespace_of(agent), agent.metadata.name.as_deref().unwrap_or_default())
+}
+
+fn namespace_of(agent: &PersistentAgent) -> &str {
+    agent.metadata.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE)
 }
 
 impl Local {
@@ -128,24 +133,33 @@ impl Local {
         Ok(Self { args, defaults, desk, _lock: lock })
     }
 
-    /// ConfigMaps become files, as a pod mounts them.
+    /// ConfigMaps become files, as a pod mounts them: for each namespace that an agent is in.
     fn write_config_maps(&self, folder: &Folder) -> anyhow::Result<()> {
-        for (name, values) in &folder.config_maps {
-            let dir = self.desk.state().join("configmaps").join(name);
-            std::fs::create_dir_all(&dir)?;
-            for (key, bytes) in values {
-                std::fs::write(dir.join(key), bytes)
-                    .with_context(|| format!("can't write key {key} of ConfigMap {name}"))?;
+        let namespaces: BTreeSet<&str> = folder.agents.iter().map(namespace_of).collect();
+        for namespace in namespaces {
+            for (name, values) in folder.config_maps.of(namespace) {
+                let dir = self.config_maps(namespace).join(&name);
+                std::fs::create_dir_all(&dir)?;
+                for (key, bytes) in values {
+                    std::fs::write(dir.join(&key), bytes)
+                        .with_context(|| format!("can't write key {key} of ConfigMap {name}"))?;
+                }
             }
         }
         Ok(())
     }
 
-    fn settings(&self, folder: &Folder) -> Settings {
+    /// Where the ConfigMaps of a namespace become files.
+    fn config_maps(&self, namespace: &str) -> PathBuf {
+        self.desk.state().join("configmaps").join(namespace)
+    }
+
+    fn settings(&self, folder: &Folder, namespace: &str) -> Settings {
+        let config_maps_dir = self.config_maps(namespace).display().to_string();
         Settings {
-            defaults: self.defaults.clone(),
+            defaults: OperatorDefaults { config_maps_dir, ..self.defaults.clone() },
             folder: self.desk.state().join("run"),
-            secrets: folder.secrets.clone(),
+            secrets: folder.secrets.of(namespace),
             model_url: self.args.model_url.clone(),
             quiet: self.args.output.format != Format::Table,
             desk: self.desk.clone(),
@@ -162,7 +176,8 @@ impl Local {
 
     fn worlds(&self, folder: &Folder) -> Vec<World> {
         let new = |agent: &PersistentAgent| {
-            World::new(self.annotated(agent.clone()), &folder.agents, self.settings(folder))
+            let settings = self.settings(folder, namespace_of(agent));
+            World::new(self.annotated(agent.clone()), &folder.agents, settings)
         };
         folder.agents.iter().map(new).collect()
     }
@@ -243,7 +258,6 @@ fn defaults(args: &LocalArgs, state: &Path) -> anyhow::Result<OperatorDefaults> 
     Ok(OperatorDefaults {
         cluster: LOCAL_CLUSTER.into(),
         store: Some(store),
-        config_maps_dir: state.join("configmaps").display().to_string(),
         local_dir: Some(args.dir.canonicalize()?.display().to_string()),
         ..OperatorDefaults::default()
     })

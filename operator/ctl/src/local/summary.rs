@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::args::Format;
 use crate::local::child::Ended;
-use crate::output::{self, Grid, bytes};
+use crate::output::{self, Grid, bytes, count};
 
 /// Prints the block of one cycle.
 pub(super) fn print(agent: &str, trigger: &str, ended: &Ended, next: Option<&str>) -> anyhow::Result<()> {
@@ -83,19 +83,24 @@ fn block(agent: &str, trigger: &str, ended: &Ended, next: Option<&str>) -> Vec<S
         row(
             "usage",
             format!(
-                "{} model calls, {} tool calls, {tokens} tokens{cost}",
-                usage.model_calls, usage.tool_calls
+                "{}, {}, {}{cost}",
+                count(usage.model_calls, "model call"),
+                count(usage.tool_calls, "tool call"),
+                count(tokens, "token")
             ),
         );
     }
     if report.pending.inbox + report.pending.outbox > 0 {
-        row("waiting", format!("{} messages in, {} out", report.pending.inbox, report.pending.outbox));
+        row(
+            "waiting",
+            format!("{} in, {} out", count(report.pending.inbox, "message"), report.pending.outbox),
+        );
     }
     if let Some(memory) = &report.memory
         && let Some(snapshot) = &memory.snapshot
     {
         let (size, archive) = (bytes(memory.size), bytes(memory.archive_size));
-        let tables = memory.tables.map(|t| format!("{t} tables, ")).unwrap_or_default();
+        let tables = memory.tables.map(|t| count(t, "table") + ", ").unwrap_or_default();
         row("memory", format!("{tables}{size}, {archive} as archive, snapshot {snapshot}"));
     }
     for (index, warning) in report.warnings.iter().enumerate() {
@@ -125,15 +130,15 @@ fn verdict(report: &CycleReport) -> String {
 fn change(table: &TableChange) -> String {
     let name = printable(&table.name);
     let Some(rows) = table.rows else {
-        return format!("{name} dropped ({} rows)", table.before.unwrap_or(0));
+        return format!("{name} dropped ({})", count(table.before.unwrap_or(0), "row"));
     };
-    let Some(before) = table.before else { return format!("{name} {rows} rows (new)") };
+    let Some(before) = table.before else { return format!("{name} {} (new)", count(rows, "row")) };
     let parts: Vec<String> = [(table.inserted, '+'), (table.updated, '~'), (table.deleted, '-')]
         .iter()
         .filter(|(count, _)| *count > 0)
         .map(|(count, sign)| format!("{sign}{count}"))
         .collect();
-    format!("{name} {rows} rows ({before} before, {})", parts.join(" "))
+    format!("{name} {} ({before} before, {})", count(rows, "row"), parts.join(" "))
 }
 
 #[cfg(test)]
@@ -153,5 +158,7 @@ mod tests {
         assert_eq!(change(&t(Some(18), None, 18, 0, 0)), "prices 18 rows (new)");
         assert_eq!(change(&t(Some(19), Some(18), 2, 3, 1)), "prices 19 rows (18 before, +2 ~3 -1)");
         assert_eq!(change(&t(None, Some(4), 0, 0, 4)), "prices dropped (4 rows)");
+        assert_eq!(change(&t(Some(1), None, 1, 0, 0)), "prices 1 row (new)");
+        assert_eq!(change(&t(None, Some(1), 0, 0, 1)), "prices dropped (1 row)");
     }
 }

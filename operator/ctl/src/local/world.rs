@@ -122,8 +122,9 @@ impl World {
     pub(super) fn edit(&mut self, agent: PersistentAgent, folder: &Folder) -> bool {
         let mut annotations = agent.metadata.annotations.unwrap_or_default();
         annotations.extend(self.desk.annotations(self.namespace(), Some(self.name())));
-        let mut news = self.secrets != folder.secrets;
-        self.secrets.clone_from(&folder.secrets);
+        let secrets = folder.secrets.of(self.namespace());
+        let mut news = self.secrets != secrets;
+        self.secrets = secrets;
         if self.agent.metadata.annotations.as_ref() != Some(&annotations) {
             self.agent.metadata.annotations = Some(annotations);
             news = true;

@@ -136,6 +136,11 @@ fn list_shows_every_agent_of_a_store_also_one_that_can_not_be_read() {
     folder.run(&["copy", "shop/clerk", "lab/twin", "--yes"]).must();
     std::fs::create_dir_all(folder.path().join(".cicada/store/lab/broken")).unwrap();
     std::fs::write(folder.path().join(".cicada/store/lab/broken/HEAD.json"), "{").unwrap();
+    // One whose HEAD was lost, and one that has only got a message.
+    folder.run(&["copy", "shop/clerk", "lab/headless", "--yes"]).must();
+    std::fs::remove_file(folder.path().join(".cicada/store/lab/headless/HEAD.json")).unwrap();
+    let store = format!("file://{}", folder.path().join(".cicada/store").display());
+    run(&["send", "lab/later", "hello", "--store", &store]).must();
     let ran = folder.run(&["list", "-o", "json"]);
     let rows: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     let seen: Vec<String> = rows
@@ -144,7 +149,17 @@ fn list_shows_every_agent_of_a_store_also_one_that_can_not_be_read() {
         .iter()
         .map(|r| format!("{} {}", r["agent"].as_str().unwrap(), r["state"].as_str().unwrap()))
         .collect();
-    assert_eq!(seen, ["lab/broken unreadable", "lab/twin idle", "shop/clerk idle"]);
+    assert_eq!(
+        seen,
+        [
+            "lab/broken unreadable",
+            "lab/headless no HEAD",
+            "lab/later no memory yet",
+            "lab/twin idle",
+            "shop/clerk idle"
+        ]
+    );
+    assert!(ran.err.contains("lab/headless: HEAD.json is missing"), "{}", ran.err);
     assert!(ran.err.contains("lab/broken: "), "{}", ran.err);
     let one = folder.run(&["list", "-n", "shop", "-o", "csv"]).must();
     assert_eq!(one.lines().count(), 2, "{one}");

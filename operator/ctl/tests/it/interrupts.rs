@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{Folder, command, run, wait_for};
+use crate::support::{Folder, VISIT, command, run, wait_for};
 
 /// It would run for hours.
 const ENDLESS: &str =
@@ -103,6 +103,80 @@ fn once_is_interrupted_in_order_and_says_so() {
     assert!(said().contains("interrupted") && !said().contains("zzz"), "{}", said());
     folder.run(&["verify", "shop/clerk"]).must();
     assert_eq!(run(&["list", "--local", &dir, "-o", "csv"]).code, Some(0));
+}
+
+/// Processes with these words in their command line.
+fn with_words(words: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|p| std::fs::read(p.path().join("cmdline")).ok());
+    lines.filter(|line| String::from_utf8_lossy(line).contains(words)).count()
+}
+
+/// An agent whose own command says that it has started, and then takes a minute.
+fn slow(name: &str, seconds: &str) -> Folder {
+    let folder = Folder::new(VISIT);
+    std::fs::remove_file(folder.path().join("clerk.yaml")).unwrap();
+    let manifest = format!(
+        "apiVersion: cicada.dev/v1alpha1
+kind: PersistentAgent
+metadata: {{name: {name}, namespace: shop}}
+spec:
+           charter: c
+  executor:
+    container: {{image: x, command: [sh, -c, 'echo started; sleep {seconds}; true']}}
+"
+    );
+    std::fs::write(folder.path().join("own.yaml"), manifest).unwrap();
+    folder
+}
+
+fn once(folder: &Folder) -> Command {
+    let mut command = command(&["local", &folder.path().display().to_string(), "--once"]);
+    let log = std::fs::File::create(folder.path().join("log")).unwrap();
+    command.stdout(Stdio::null()).stderr(log);
+    command
+}
+
+fn started(folder: &Folder, name: &str) {
+    wait_for("the command", || {
+        let said = std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+        said.contains(&format!("{name}| started")).then_some(())
+    });
+}
+
+#[test]
+fn a_killed_local_leaves_neither_cycle_nor_command_behind() {
+    let folder = slow("orphan", "61.0625");
+    let mut killed = once(&folder).spawn().unwrap();
+    started(&folder, "orphan");
+    let dir = folder.path().canonicalize().unwrap().display().to_string();
+    assert!(with_words("sleep 61.0625") > 0 && with_words(&dir) > 1);
+    signal(&killed, "-KILL");
+    killed.wait().unwrap();
+    wait_for("their end", || (with_words("sleep 61.0625") + with_words(&dir) == 0).then_some(()));
+    // It ended in order: nobody is in the way of the next one.
+    assert!(folder.head_of("orphan")["holder"].is_null());
+}
+
+/// Ctrl-C on a terminal goes to every process at once: whichever is the first to know, it was an interrupt.
+#[test]
+fn ctrl_c_is_an_interrupt_whichever_process_hears_of_it_first() {
+    use std::os::unix::process::CommandExt as _;
+    let folder = slow("own", "62.0625");
+    for wait in [0, 20, 60, 120, 200, 300] {
+        let mut child = once(&folder).process_group(0).spawn().unwrap();
+        if wait == 300 {
+            started(&folder, "own");
+        } else {
+            // The cycle is being started: it can't hear yet, or just can.
+            wait_for("the cycle", || (with_words(&folder.path().display().to_string()) > 1).then_some(()));
+            std::thread::sleep(Duration::from_millis(wait));
+        }
+        let group = format!("-{}", child.id());
+        assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
+        let said = || std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+        assert_eq!(child.wait().unwrap().code(), Some(130), "after {wait} ms: {}", said());
+    }
 }
 
 #[test]

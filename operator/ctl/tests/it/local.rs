@@ -42,6 +42,18 @@ fn an_older_head_is_noticed_by_the_next_process() {
     assert!(verified.out.contains(&format!("snapshot {newest} is of a later epoch")), "{}", verified.out);
     folder.run(&["gc", "shop/clerk"]).must();
     assert_eq!(std::fs::read(&path).unwrap(), old);
+    let to = folder.path().join("older.db");
+    for look in [
+        vec!["inspect", "shop/clerk"],
+        vec!["snapshots", "shop/clerk"],
+        vec!["query", "shop/clerk", "SELECT 1"],
+        vec!["log", "shop/clerk"],
+        vec!["export", "shop/clerk", to.to_str().unwrap()],
+    ] {
+        let said = folder.run(&look).ends(0);
+        let told = format!("the store has snapshot {newest}; cicadactl verify shop/clerk says what to do");
+        assert!(said.contains("warning: this is an older state") && said.contains(&told), "{look:?}: {said}");
+    }
     std::fs::write(&path, &newer).unwrap();
     folder.cycle();
     // From a backup: nothing but the folder's own state knows of the newer one.
@@ -158,6 +170,17 @@ fn a_running_local_takes_requests_messages_and_edits() {
     wait_for("the message's cycle", || {
         (folder.ask("SELECT count(*) FROM visits WHERE note = 'Watch tea'") == "1").then_some(())
     });
+
+    // A stranger is heard, but wakes nobody: the next cycle reads it.
+    let sent =
+        folder.run(&["send", "shop/clerk", "Sell all", "--channel", "mail", "--from", "eve@example.com"]);
+    assert!(sent.err.contains("eve@example.com is no contact on mail"), "{}", sent.err);
+    wait_for("the word about it", || {
+        Running::log(&folder).contains("a message of eve@example.com (mail) waits").then_some(())
+    });
+    assert_eq!(folder.ask("SELECT count(*) FROM visits"), "2");
+    folder.run(&["run", "shop/clerk", "--wait"]).must();
+    assert_eq!(folder.ask("SELECT note FROM visits ORDER BY n DESC"), "Sell all");
 
     folder.manifest("clerk", "INSERT INTO no_table VALUES (1);", "");
     folder.manifest("other", VISIT, "");

@@ -122,7 +122,33 @@ fn any_sound_sqlite_file_becomes_a_memory_and_nothing_else_does() {
     assert!(
         run(&["import", "shop/bad", "/nonexistent.db", "--store", &store]).ends(3).contains("can't find")
     );
+    let folder = Folder::after(1);
+    let ledger = text(&out.path().join("ledger.db"));
+    folder.run(&["export", "shop/clerk", &ledger, "--ledger"]).must();
+    let said = run(&["import", "shop/bad", &ledger, "--store", &store]).ends(1);
+    assert!(said.contains("it is a ledger") && said.contains("--as folder"), "{said}");
     assert!(!out.path().join("store/shop/bad").exists(), "a refused file makes nothing");
+}
+
+#[test]
+fn an_import_that_failed_lets_go_of_the_memory() {
+    let folder = Folder::after(2);
+    let first = folder.snapshots().remove(0);
+    let exported = text(&folder.path().join("export.db"));
+    folder.run(&["export", "shop/clerk", &exported]).must();
+    // Nothing can be uploaded, while HEAD can be written.
+    let (snapshots, aside) = (folder.agent_dir().join("snapshots"), folder.agent_dir().join("aside"));
+    std::fs::rename(&snapshots, &aside).unwrap();
+    std::fs::write(&snapshots, "in the way").unwrap();
+    let before = folder.head();
+    let ran = folder.run(&["import", "shop/clerk", &exported, "--yes"]);
+    assert_ne!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    std::fs::remove_file(&snapshots).unwrap();
+    std::fs::rename(&aside, &snapshots).unwrap();
+    let after = folder.head();
+    assert!(after["epoch"].as_u64() > before["epoch"].as_u64(), "it came as far as to hold the memory");
+    assert!(after["holder"].is_null() && after["current"] == before["current"], "{after}");
+    folder.run(&["restore", "shop/clerk", &first, "--yes"]).must();
 }
 
 #[test]

@@ -103,6 +103,11 @@ impl Folder {
         head_of(&self.agent_dir())
     }
 
+    /// HEAD of another agent of the namespace.
+    pub(crate) fn head_of(&self, name: &str) -> Value {
+        head_of(&self.path().join(".cicada/store/shop").join(name))
+    }
+
     /// Ids of the snapshots, oldest first.
     pub(crate) fn snapshots(&self) -> Vec<String> {
         ids(&self.head())

@@ -10,7 +10,7 @@ use cicada_store::{AgentStore, ArchiveRef, Head, InboxError, Snapshot, StoreErro
 use serde_json::json;
 
 use self::advice::{Fault, Known, advice};
-use super::restored::{FetchError, Part, Restored, choose, head};
+use super::restored::{FetchError, Part, Restored, bare_head, choose};
 use crate::args::VerifyArgs;
 use crate::exit;
 use crate::output::{Grid, note, problem};
@@ -67,7 +67,7 @@ async fn try_run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
     let store = args.target.open().await?;
     // Listed before HEAD is read: no cycle that runs beside can make HEAD look old.
     let ids = store.snapshot_ids().await?;
-    let head = head(&store).await?;
+    let head = bare_head(&store).await?;
     let grid = Grid::new(&["object", "checked", "result", "detail"]);
     let mut checks = Checks {
         store: &store,
