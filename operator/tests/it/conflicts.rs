@@ -46,7 +46,7 @@ fn a_conflict_is_met_again_at_once_and_told_to_nobody() {
             until("the request is handled all the same", 30, || {
                 (ns.get("pa", "a")["status"]["lastHandledRunNow"] == asked.to_string().as_str()).then_some(())
             });
-            (operator.metric("cicada_conflicts_total") >= 5).then_some(())
+            (operator.metric("cicada_api_conflicts_total") >= 5).then_some(())
         });
     });
     until("all is quiet", 30, || (ns.get("pa", "a")["status"]["state"] == "Idle").then_some(()));
