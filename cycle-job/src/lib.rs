@@ -96,6 +96,8 @@ fn start_logging() {
     let _ = tracing_subscriber::fmt()
         .json()
         .flatten_event(true)
+        // They go to standard error as well, and panic where that has no reader left.
+        .log_internal_errors(false)
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .try_init();

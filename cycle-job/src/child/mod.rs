@@ -8,6 +8,7 @@ mod signal;
 mod supervise;
 mod tools;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -82,9 +83,10 @@ pub(crate) async fn run(args: ChildArgs) -> ExitCode {
     }
 }
 
-/// One line for whoever reads the container's output.
+/// One line for whoever reads the container's output. That nobody does any more must not keep the command from being
+/// ended, as the panic of `eprintln` would.
 fn say(text: &str) {
-    eprintln!("cycle-job child: {text}");
+    let _ = writeln!(std::io::stderr(), "cycle-job child: {text}");
 }
 
 /// A client for the cycle's server and nothing else: http on loopback. An agent's image need not have any

@@ -69,6 +69,7 @@ fn start_logging() {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(colours)
+        .log_internal_errors(false)
         .without_time()
         .try_init();
 }

@@ -204,7 +204,7 @@ fn seal(file: &Path, files: &Restored) -> anyhow::Result<cicada_memory::Sealed> 
     let tables = memory.tables()?;
     if LEDGER_TABLES.iter().all(|name| tables.iter().any(|table| table == name)) {
         bail!(
-            "it is a ledger, the platform's tables about an agent, and no memory: export the memory (cicadactl export              without --ledger), or both together (--as folder)"
+            "it is a ledger, the platform's tables about an agent, and no memory: export the memory (cicadactl export without --ledger), or both together (--as folder)"
         );
     }
     memory.unmount()?;

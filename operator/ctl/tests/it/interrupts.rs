@@ -116,15 +116,10 @@ fn with_words(words: &str) -> usize {
 fn slow(name: &str, seconds: &str) -> Folder {
     let folder = Folder::new(VISIT);
     std::fs::remove_file(folder.path().join("clerk.yaml")).unwrap();
+    let command = format!("echo started; sleep {seconds}; true");
     let manifest = format!(
-        "apiVersion: cicada.dev/v1alpha1
-kind: PersistentAgent
-metadata: {{name: {name}, namespace: shop}}
-spec:
-           charter: c
-  executor:
-    container: {{image: x, command: [sh, -c, 'echo started; sleep {seconds}; true']}}
-"
+        "apiVersion: cicada.dev/v1alpha1\nkind: PersistentAgent\nmetadata: {{name: {name}, namespace: shop}}\nspec:\n  \
+         charter: c\n  executor:\n    container: {{image: x, command: [sh, -c, '{command}']}}\n"
     );
     std::fs::write(folder.path().join("own.yaml"), manifest).unwrap();
     folder
