@@ -23,6 +23,18 @@ impl Parts {
         self.names.insert(id, name.into());
     }
 
+    /// Starts one that ends by nothing but a defect.
+    pub fn spawn_endless(
+        &mut self,
+        name: impl Into<String>,
+        part: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.spawn(name, async {
+            part.await;
+            Ok(())
+        });
+    }
+
     /// Waits for the first that ends, in whatever way: its name, and why. For ever if there is none.
     pub async fn first_end(&mut self) -> (String, String) {
         let Some(ended) = self.tasks.join_next_with_id().await else { return std::future::pending().await };

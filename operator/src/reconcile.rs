@@ -117,15 +117,12 @@ async fn observe_and_decide(
         (cycles, environment, active.as_ref().is_some_and(|c| index.job_vanished(c)))
     };
     let seen = Observed {
-        agent,
-        cycles: &cycles,
         job: job.as_ref(),
         job_vanished,
         delete_job: delete_job.as_ref(),
         delete_refused,
         look: look.as_ref(),
-        environment: &environment,
-        defaults: &context.config.defaults,
+        ..Observed::new(agent, &cycles, &environment, &context.config.defaults)
     };
     let mut plan = decide(&seen, now);
     plan.status = context.schema.known("PersistentAgent", plan.status);
@@ -292,17 +289,7 @@ async fn end_cycle(
     let plan = {
         let held = agent.clone();
         let environment = { environment(context, &context.index(), key, &held, cycles) };
-        let seen = Observed {
-            agent: &held,
-            cycles,
-            job: None,
-            job_vanished: false,
-            delete_job: None,
-            delete_refused: None,
-            look: None,
-            environment: &environment,
-            defaults: &context.config.defaults,
-        };
+        let seen = Observed::new(&held, cycles, &environment, &context.config.defaults);
         let mut plan = end_active(&seen, end, now);
         plan.status = context.schema.known("PersistentAgent", plan.status);
         plan

@@ -107,34 +107,15 @@ fn start(
 ) -> Parts {
     let mut parts = Parts::default();
     for (name, watch) in watch::start(context) {
-        parts.spawn(format!("watch of {name}"), async {
-            watch.await;
-            Ok(())
-        });
+        parts.spawn_endless(format!("watch of {name}"), watch);
     }
     let (context, memo) = (context.clone(), memo.clone());
     parts.spawn("server", server::serve(args.listen, context.clone()));
-    parts.spawn("sweep", {
-        let (context, memo) = (context.clone(), memo.clone());
-        async move {
-            sweep(context, memo).await;
-            Ok(())
-        }
-    });
-    parts.spawn("events", {
-        let context = context.clone();
-        async move {
-            context.said.write(&context.recorder).await;
-            Ok(())
-        }
-    });
+    parts.spawn_endless("sweep", sweep(context.clone(), memo.clone()));
     for _ in 0..args.concurrency.max(1) {
-        let (context, memo, leading) = (context.clone(), memo.clone(), leading.clone());
-        parts.spawn("worker", async move {
-            work(context, memo, leading).await;
-            Ok(())
-        });
+        parts.spawn_endless("worker", work(context.clone(), memo.clone(), leading.clone()));
     }
+    parts.spawn_endless("events", async move { context.said.write(&context.recorder).await });
     parts
 }
 

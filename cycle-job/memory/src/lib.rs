@@ -31,6 +31,7 @@ mod value;
 mod worker;
 
 pub use child::{Killer, Launcher, WorkerError};
+pub use ledger::ingest::normalise as normalised_address;
 pub use ledger::{LedgerOptions, LedgerWorker};
 pub use memory::{Check, MemoryOptions, MemoryWorker, Sealed};
 pub use mounts::{MOUNTS, MountEdit, MountPolicy, Mounts};

@@ -1,6 +1,5 @@
 //! The one cycle that is at work: start its Job, watch it start, take up its end.
 
-use cicada_contract::text::{cut, printable};
 use cicada_crds::{
     cycle::{CycleRef, Phase},
     status::{ActiveCycle, LastCycle},
@@ -191,7 +190,7 @@ fn not_started(step: &mut Step<'_>, cycle: &CycleView, since: Timestamp, waiting
         duration: Some(step.now.duration_since(since).as_secs()),
         outcome: None,
         result: Some(NOT_STARTED.into()),
-        message: Some(cut(&printable(&message), 256)),
+        message: Some(cycle_status::line(&message, 256)),
     });
     step.again = true;
 }

@@ -116,17 +116,7 @@ fn look(agent: &PersistentAgent, cycle: &AgentCycle, now: Timestamp) -> crate::P
     let views = [CycleView::new(cycle, "u")];
     let environment = Environment { looks: true, ..Environment::default() };
     let defaults = OperatorDefaults::default();
-    let seen = Observed {
-        agent,
-        cycles: &views,
-        job: None,
-        job_vanished: false,
-        delete_job: None,
-        delete_refused: None,
-        look: None,
-        environment: &environment,
-        defaults: &defaults,
-    };
+    let seen = Observed::new(agent, &views, &environment, &defaults);
     decide(&seen, now)
 }
 

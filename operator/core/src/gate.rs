@@ -175,16 +175,12 @@ fn over_budget(spec: &PersistentAgentSpec, status: &PersistentAgentStatus, now: 
         _ => return None,
     };
     let mut gate = gate(State::OverBudget, OVER_BUDGET, spent, Passes::Deliveries);
-    gate.until = end_of_day(spec, now);
+    gate.until = midnight(spec, now);
     Some(gate)
 }
 
 /// When the agent's day ends, and with it what the day's limits hold back.
-pub(crate) fn midnight(step: &Step<'_>) -> Option<Timestamp> {
-    end_of_day(&step.seen.agent.spec, step.now)
-}
-
-fn end_of_day(spec: &PersistentAgentSpec, now: Timestamp) -> Option<Timestamp> {
+pub(crate) fn midnight(spec: &PersistentAgentSpec, now: Timestamp) -> Option<Timestamp> {
     let today = now.to_zoned(day_zone(spec).ok()?);
     let tomorrow = today.date().checked_add(1.day()).ok()?;
     Some(tomorrow.to_zoned(today.time_zone().clone()).ok()?.timestamp())

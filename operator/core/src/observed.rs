@@ -32,6 +32,28 @@ pub struct Observed<'a> {
     pub defaults: &'a OperatorDefaults,
 }
 
+impl<'a> Observed<'a> {
+    /// An agent with its cycles and without any Job.
+    pub fn new(
+        agent: &'a PersistentAgent,
+        cycles: &'a [CycleView],
+        environment: &'a Environment,
+        defaults: &'a OperatorDefaults,
+    ) -> Self {
+        Self {
+            agent,
+            cycles,
+            job: None,
+            job_vanished: false,
+            delete_job: None,
+            delete_refused: None,
+            look: None,
+            environment,
+            defaults,
+        }
+    }
+}
+
 /// Circumstances outside of the agent.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {

@@ -92,7 +92,7 @@ pub(crate) fn contact_id(channel: &str, normalised: &str) -> String {
 }
 
 /// Addresses that differ in case and blanks are one.
-pub(crate) fn normalise(address: &str) -> String {
+pub fn normalise(address: &str) -> String {
     address.split_whitespace().collect::<String>().to_lowercase()
 }
 

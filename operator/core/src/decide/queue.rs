@@ -43,14 +43,19 @@ impl<'a> Step<'a> {
             let (reason, message) = match gate {
                 Some(gate) if !gate.lets(cycle) => (gate.reason.clone(), gate.message.clone()),
                 _ if rationed(cycle) => {
-                    if let Some(midnight) = gate::midnight(self) {
-                        self.look_again_at(midnight);
-                    }
+                    self.wait_for_midnight();
                     ("CyclesPerDay".into(), "limits.cyclesPerDay is reached; it waits for midnight".into())
                 }
                 _ => ("WaitingForCapacity".into(), "as many cycles run as may run".into()),
             };
             self.keep_waiting(cycle, &reason, &message);
+        }
+    }
+
+    /// What the day's limits hold back goes on then.
+    pub(super) fn wait_for_midnight(&mut self) {
+        if let Some(midnight) = gate::midnight(&self.seen.agent.spec, self.now) {
+            self.look_again_at(midnight);
         }
     }
 

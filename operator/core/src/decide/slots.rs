@@ -90,9 +90,6 @@ impl Step<'_> {
             all.iter().filter_map(|own| own.last_slot).chain(started.iter().copied().flatten()).max();
         // Before this time no other slot starts a cycle.
         let open = newest.map(|n| n + SignedDuration::from_secs(seconds));
-        if gate::cycles_per_day_spent(self) {
-            gate::midnight(self).into_iter().for_each(|at| self.look_again_at(at));
-        }
         let mut earliest: Option<Timestamp> = None;
         for (own, started) in all.iter_mut().zip(started).take(most) {
             let next = self.evaluate_own(own, started, open, at);
@@ -120,7 +117,12 @@ impl Step<'_> {
         // One of many slots that comes too early is skipped; a single time waits.
         let now = self.now;
         let early = |slot: Timestamp| open.is_some_and(|open| open > if once { now } else { slot });
-        let starts = result.due.filter(|&slot| !early(slot) && !gate::cycles_per_day_spent(self));
+        let ready = result.due.filter(|&slot| !early(slot));
+        let spent = ready.is_some() && gate::cycles_per_day_spent(self);
+        if spent {
+            self.wait_for_midnight();
+        }
+        let starts = ready.filter(|_| !spent);
         let waits = open.filter(|_| once && result.due.is_some_and(early));
         let coming = pause::next(&parsed, result.status.next, until, now);
         let next = coming.map(|next| open.map_or(next, |open| open.max(next)));

@@ -125,15 +125,11 @@ impl World {
         let charter_sha256 = Some(cicada_contract::text::sha256_hex(charter));
         let environment = Environment { charter_sha256, ..self.environment.clone() };
         let seen = Observed {
-            agent: &self.agent,
-            cycles: &views,
             job: self.job.as_ref(),
-            job_vanished: false,
             delete_job: self.delete_job.as_ref(),
             delete_refused: self.delete_refused.clone(),
             look: self.look.as_ref(),
-            environment: &environment,
-            defaults: &self.defaults,
+            ..Observed::new(&self.agent, &views, &environment, &self.defaults)
         };
         decide(&seen, self.now)
     }

@@ -4,6 +4,7 @@ use anyhow::{Context, bail};
 use cicada_crds::cycle::{AgentCycleSpec, AgentRef, CycleTrigger, TriggerKind};
 use cicada_crds::people::Inbound;
 use cicada_crds::{AgentCycle, PersistentAgentSpec};
+use cicada_memory::normalised_address;
 use cicada_store::{INBOX_VERSION, InboxMessage, StoreError};
 use jiff::Timestamp;
 use kube::Api;
@@ -79,9 +80,9 @@ pub(crate) const OWN_CHANNEL: &str = "cli";
 
 /// Whether a message wakes the agent; the next cycle reads it in any case.
 pub(crate) fn wakes(spec: &PersistentAgentSpec, channel: &str, from: &str) -> bool {
-    let plain = |address: &str| address.split_whitespace().collect::<String>().to_lowercase();
+    let from = normalised_address(from);
     let is_contact =
-        || spec.contacts.iter().any(|c| c.channel == channel && plain(&c.address) == plain(from));
+        || spec.contacts.iter().any(|c| c.channel == channel && normalised_address(&c.address) == from);
     channel == OWN_CHANNEL || spec.inbound == Some(Inbound::Anyone) || is_contact()
 }
 

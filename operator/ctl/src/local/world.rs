@@ -235,15 +235,8 @@ impl World {
             let views: Vec<CycleView> = self.cycles.iter().map(|c| CycleView::new(c, &uid)).collect();
             let environment = self.environment();
             let seen = Observed {
-                agent: &self.agent,
-                cycles: &views,
                 job: self.active_job(),
-                job_vanished: false,
-                delete_job: None,
-                delete_refused: None,
-                look: None,
-                environment: &environment,
-                defaults: &self.defaults,
+                ..Observed::new(&self.agent, &views, &environment, &self.defaults)
             };
             let plan = decide(&seen, now);
             // The end of a cycle is told by its block.

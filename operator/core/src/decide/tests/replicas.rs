@@ -162,17 +162,7 @@ impl Replica {
         }
         self.decided = self.cycles.iter().map(|c| CycleView::new(c, "agent-uid")).collect();
         let (environment, defaults) = Default::default();
-        let seen = Observed {
-            agent,
-            cycles: &self.decided,
-            job,
-            job_vanished: false,
-            delete_job: None,
-            delete_refused: None,
-            look: None,
-            environment: &environment,
-            defaults: &defaults,
-        };
+        let seen = Observed { job, ..Observed::new(agent, &self.decided, &environment, &defaults) };
         let plan = decide(&seen, server.now);
         self.made.extend(plan.actions.iter().filter_map(Action::creates));
         let changed = agent.status.clone().unwrap_or_default() != plan.status && !plan.defer_status;
